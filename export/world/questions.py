@@ -9,6 +9,22 @@ from dataclasses import dataclass
 
 from export.world.scene import COLOURS, SHAPES, Scene, Shape
 
+WORDINGS = {
+    "colour of shape": ("What colour is the {0}?", "Which colour is the {0}?", "What color does the {0} have?"),
+    "colour at place": ("What colour is the shape at the {0}?", "Which color is at the {0}?"),
+    "shape of colour": ("What shape is {0}?", "Which shape is {0}?", "What is the {0} shape?"),
+    "shape at place": ("What shape is at the {0}?", "Which shape do you see at the {0}?"),
+    "place": ("Where is the {0}?", "In which place is the {0}?"),
+    "small": ("What is the small shape?", "Which shape is small?"),
+    "count": ("How many shapes are there?", "How many shapes do you see?", "Count the shapes."),
+    "count of": ("How many {0} shapes are there?", "How many {0} shapes do you see?"),
+    "presence": ("Is there a {0}?", "Do you see a {0}?", "Can you see a {0} in the picture?"),
+    "read": ("What number is written?", "Which number do you see?", "Read the number."),
+    "value": ("How high is the {0} bar?", "What is the value of the {0} bar?"),
+    "tallest": ("Which bar is the tallest?", "What colour is the tallest bar?"),
+    "which": ("Which picture has a {0}?", "In which picture is there a {0}?"),
+}
+
 TYPES = ("colour", "shape", "place", "count", "presence", "read", "chart", "small")
 
 
@@ -21,9 +37,9 @@ class Question:
 
 def questions(scene: Scene, rng: random.Random) -> list[Question]:
     """Every question that has one true answer for `scene`, wording drawn from `rng`; presence is asked once true, once false."""
-    asked = list(_chart(scene)) if scene.bars else list(_shapes(scene, rng))
+    asked = list(_chart(scene, rng)) if scene.bars else list(_shapes(scene, rng))
     if scene.number:
-        asked.append(Question(type="read", text="What number is written?", answer=scene.number.digits))
+        asked.append(Question(type="read", text=_word(rng, "read"), answer=scene.number.digits))
     return asked
 
 
@@ -52,17 +68,21 @@ def which_picture(first: Scene, second: Scene, rng: random.Random) -> Question |
     if not only:
         return None
     return Question(
-        type="which", text=f"Which picture has a {rng.choice(only)}?", answer=("first", "second")[index]
+        type="which", text=_word(rng, "which", rng.choice(only)), answer=("first", "second")[index]
     )
 
 
-def _chart(scene: Scene) -> Iterator[Question]:
+def _word(rng: random.Random, key: str, *names: str) -> str:
+    return rng.choice(WORDINGS[key]).format(*names)
+
+
+def _chart(scene: Scene, rng: random.Random) -> Iterator[Question]:
     for bar in scene.bars:
-        yield Question(type="chart", text=f"How high is the {bar.colour} bar?", answer=str(bar.value))
+        yield Question(type="chart", text=_word(rng, "value", bar.colour), answer=str(bar.value))
     tallest = max(bar.value for bar in scene.bars)
     winners = [bar for bar in scene.bars if bar.value == tallest]
     if len(winners) == 1:
-        yield Question(type="chart", text="Which bar is the tallest?", answer=winners[0].colour)
+        yield Question(type="chart", text=_word(rng, "tallest"), answer=winners[0].colour)
 
 
 def _shapes(scene: Scene, rng: random.Random) -> Iterator[Question]:
@@ -71,26 +91,26 @@ def _shapes(scene: Scene, rng: random.Random) -> Iterator[Question]:
     by_name = Counter(s.name for s in shapes)
     for s in shapes:
         if by_shape[s.shape] == 1:
-            yield Question(type="colour", text=f"What colour is the {s.shape}?", answer=s.colour)
-        yield Question(type="colour", text=f"What colour is the shape at the {s.place}?", answer=s.colour)
+            yield Question(type="colour", text=_word(rng, "colour of shape", s.shape), answer=s.colour)
+        yield Question(type="colour", text=_word(rng, "colour at place", s.place), answer=s.colour)
         if by_colour[s.colour] == 1:
-            yield Question(type="shape", text=f"What shape is {s.colour}?", answer=s.shape)
-        yield Question(type="shape", text=f"What shape is at the {s.place}?", answer=s.shape)
+            yield Question(type="shape", text=_word(rng, "shape of colour", s.colour), answer=s.shape)
+        yield Question(type="shape", text=_word(rng, "shape at place", s.place), answer=s.shape)
         if by_name[s.name] == 1:
-            yield Question(type="place", text=f"Where is the {s.name}?", answer=s.place)
+            yield Question(type="place", text=_word(rng, "place", s.name), answer=s.place)
         if s.small:
-            yield Question(type="small", text="What is the small shape?", answer=f"{s.colour} {s.shape}")
-    yield Question(type="count", text="How many shapes are there?", answer=str(len(shapes)))
+            yield Question(type="small", text=_word(rng, "small"), answer=f"{s.colour} {s.shape}")
+    yield Question(type="count", text=_word(rng, "count"), answer=str(len(shapes)))
     colour, shape = rng.choice(sorted(by_colour)), rng.choice(sorted(by_shape))
-    yield Question(type="count", text=f"How many {colour} shapes are there?", answer=str(by_colour[colour]))
-    yield Question(type="count", text=f"How many {shape} shapes are there?", answer=str(by_shape[shape]))
+    yield Question(type="count", text=_word(rng, "count of", colour), answer=str(by_colour[colour]))
+    yield Question(type="count", text=_word(rng, "count of", shape), answer=str(by_shape[shape]))
     yield from _presence(scene, rng)
 
 
 def _presence(scene: Scene, rng: random.Random) -> Iterator[Question]:
     """One pair, a thing that is there and one that is not; the absent one shares its shape or colour with a real one."""
     there = rng.choice(scene.shapes)
-    yield Question(type="presence", text=f"Is there a {there.name}?", answer="yes")
+    yield Question(type="presence", text=_word(rng, "presence", there.name), answer="yes")
     names = {shape.name for shape in scene.shapes}
     swaps: tuple[Callable[[Shape], str], ...] = (
         lambda s: f"{rng.choice(list(COLOURS))} {s.shape}",
@@ -98,5 +118,5 @@ def _presence(scene: Scene, rng: random.Random) -> Iterator[Question]:
     )
     while (absent := rng.choice(swaps)(rng.choice(scene.shapes))) in names:
         pass
-    yield Question(type="presence", text=f"Is there a {absent}?", answer="no")
+    yield Question(type="presence", text=_word(rng, "presence", absent), answer="no")
 
