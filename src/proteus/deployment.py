@@ -1,0 +1,171 @@
+"""One typed deployment file: every limit, instance count and path of a fleet, read once at the edge.
+
+Paths in the file are relative to the file. Everything else receives plain values from here; nobody reads the TOML twice.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from proteus.errors import ProteusError
+
+PictureFormat = Literal["png", "jpeg", "webp", "gif", "bmp"]
+Count = Annotated[int, Field(gt=0)]
+
+
+class DeploymentError(ProteusError):
+    """The deployment file cannot be used; the text names file, key, value and fix. Stops the start."""
+
+    code = "invalid_deployment"
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, strict about types, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ImageLimits(Section):
+    max_bytes: Count
+    max_pixels: Count
+    min_side_px: Count
+    max_side_px: Count
+    max_aspect_ratio: Annotated[float, Field(ge=1.0)]
+    max_pictures: Count
+    formats: Annotated[list[PictureFormat], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def sides_leave_room(self) -> ImageLimits:
+        if self.min_side_px > self.max_side_px:
+            raise ValueError(f"min_side_px = {self.min_side_px} is over max_side_px = {self.max_side_px}")
+        return self
+
+
+class TextLimits(Section):
+    max_request_bytes: Count
+    max_messages: Count
+    max_text_bytes: Count
+    default_max_tokens: Count
+    max_stop_strings: Count
+    max_stop_bytes: Count
+
+
+class Stage(Section):
+    """Batching and instances of one stage; `threads` are those of one instance."""
+
+    instances: Count
+    threads: Count = 1
+    max_batch: Count
+    max_queue_delay_us: Annotated[int, Field(ge=0)]
+    max_queue: Count
+
+
+class Stages(Section):
+    image_preprocess: Stage
+    vision_encoder: Stage
+    connector: Stage
+
+
+class ImageTokens(Section):
+    response_cache: bool
+
+
+class Cache(Section):
+    response_cache_bytes: Count
+
+
+class Llm(Section):
+    slots: Count
+    context_tokens: Count
+    max_queue: Count
+    threads: Count
+
+
+class Chat(Section):
+    max_requests: Count
+
+
+class Deployment(Section):
+    """The whole file. `load` is the only way in that knows where the file lies."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    checkpoint: str
+    repository: str
+    cores: Count
+    image: ImageLimits
+    text: TextLimits
+    stages: Stages
+    image_tokens: ImageTokens
+    cache: Cache
+    llm: Llm
+    chat: Chat
+
+    _file: Path = PrivateAttr(default=Path("deployment.toml"))
+
+    @classmethod
+    def load(cls, path: Path) -> Deployment:
+        """Read and check the file at `path`; raises DeploymentError naming file, key, value and fix."""
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DeploymentError(
+                f"{path} cannot be read ({error.strerror})", fix="give the path of a deployment file"
+            ) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DeploymentError(f"{path} is not TOML ({error})", fix="correct the file") from error
+        try:
+            deployment = cls.model_validate(table)
+        except ValidationError as error:
+            raise DeploymentError(f"{path}: {_explain(error)}", fix=_fix(error)) from error
+        deployment._file = path.resolve()
+        return deployment
+
+    @property
+    def path(self) -> Path:
+        """The file this came from, absolute."""
+        return self._file
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return (self._file.parent / self.checkpoint).resolve()
+
+    @property
+    def repository_path(self) -> Path:
+        return (self._file.parent / self.repository).resolve()
+
+    @model_validator(mode="after")
+    def threads_fit_the_cores(self) -> Deployment:
+        used = {name: stage.instances * stage.threads for name, stage in self.stages}
+        used["llm"] = self.llm.threads
+        for name, threads in used.items():
+            if threads > self.cores:
+                raise ValueError(f"{name} uses {threads} threads (instances x threads), over cores = {self.cores}")
+        return self
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown key {key!r}")
+        elif problem["type"] == "missing":
+            lines.append(f"missing key {key!r}")
+        elif problem["type"] == "value_error":
+            lines.append(f"{key + ': ' if key else ''}{problem['ctx']['error']}")
+        else:
+            lines.append(f"{key} = {problem['input']!r}: {problem['msg']}")
+    return ", ".join(lines)
+
+
+def _fix(error: ValidationError) -> str:
+    kinds = {problem["type"] for problem in error.errors(include_url=False)}
+    if kinds == {"extra_forbidden"}:
+        return "remove the key or correct its spelling"
+    if kinds == {"missing"}:
+        return "add the key; deployments/demo.toml shows every one"
+    return "correct the value; deployments/demo.toml shows every key"
