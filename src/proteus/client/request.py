@@ -1,0 +1,118 @@
+"""Question and pictures -> the request message of the `chat` model (B bytes of all pictures, P pictures).
+
+request      STRING [1]  JSON document: messages and options; an option that is not given is the server's to choose
+image_bytes  UINT8  [B]  the encoded files, one after the other
+image_lengths INT64 [P]  bytes of each
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeAlias, TypedDict, runtime_checkable
+
+from tritonclient.grpc import service_pb2
+
+from proteus.client.errors import InvalidInput
+
+MODEL = "chat"
+
+
+@runtime_checkable
+class Saves(Protocol):
+    """A Pillow image, without importing Pillow."""
+
+    def save(self, fp: IO[bytes], format: str) -> None: ...
+
+
+Picture: TypeAlias = Path | str | bytes | Saves  # a file's path, a file's bytes, or a Pillow image (sent as PNG)
+Message: TypeAlias = Mapping[str, Any]  # {"role": ..., "content": text or parts}, as in the request document
+
+
+class Options(TypedDict, total=False):
+    """How to answer; what is left out takes the server's default."""
+
+    max_tokens: int
+    temperature: float  # 0 is greedy
+    top_p: float
+    top_k: int  # 0 is off
+    seed: int | None
+    stop: Sequence[str] | str  # the text ends before the first of these
+    cache_scope: str  # requests share encoded pictures only within one scope
+    timeout_s: float | None  # for the whole answer; None waits without end
+
+
+def question_messages(question: str, pictures: Sequence[Picture] | Picture) -> list[Message]:
+    """One user message: the pictures in their order, then the question."""
+    images = [{"type": "image"} for _ in listed(pictures)]
+    return [{"role": "user", "content": [*images, {"type": "text", "text": question}]}]
+
+
+def build_request(messages: Sequence[Message], pictures: Sequence[Picture] | Picture, options: Options) -> Any:
+    """The `ModelInferRequest`. The n-th part `{"type": "image"}` without data stands for the n-th picture.
+
+    Raises `InvalidInput` for a picture that cannot be read and for text that is not Unicode, `TypeError` for an
+    option that does not exist.
+    """
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option {sorted(unknown)[0]!r}; there are {', '.join(Options.__annotations__)}")
+    document = {"messages": list(messages), **{name: value for name, value in options.items() if name != "timeout_s"}}
+    if "stop" in document:
+        document["stop"] = [options["stop"]] if isinstance(options["stop"], str) else list(options["stop"])
+    files = [read_picture(picture) for picture in listed(pictures)]
+
+    request = service_pb2.ModelInferRequest(model_name=MODEL)
+    text = _utf8(document)
+    _add_tensor(request, "request", "BYTES", 1, struct.pack("<I", len(text)) + text)
+    if files:
+        _add_tensor(request, "image_bytes", "UINT8", sum(map(len, files)), b"".join(files))
+        _add_tensor(request, "image_lengths", "INT64", len(files), struct.pack(f"<{len(files)}q", *map(len, files)))
+    return request
+
+
+def listed(pictures: Sequence[Picture] | Picture) -> list[Picture]:
+    """One picture or several, as a list."""
+    return [pictures] if isinstance(pictures, Path | str | bytes | Saves) else list(pictures)
+
+
+def read_picture(picture: Picture) -> bytes:
+    """The encoded bytes of a picture; a Pillow image becomes PNG, a file is sent as it is."""
+    if isinstance(picture, bytes):
+        return picture
+    if isinstance(picture, Path | str):
+        return _read_file(Path(picture))
+    if isinstance(picture, Saves):
+        encoded = io.BytesIO()
+        picture.save(encoded, format="PNG")
+        return encoded.getvalue()
+    raise InvalidInput(f"a picture is a path, bytes or a Pillow image, not {type(picture).__name__}")
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidInput(f"cannot read the picture {path}: there is no such file") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"cannot read the picture {path}: it is a folder") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "this is no file name"
+        raise InvalidInput(f"cannot read the picture {path}: {reason}") from None
+
+
+def _utf8(document: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput("the text holds a character that is not Unicode: decode it as UTF-8 first") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"messages and options must be plain JSON values: {error}") from None
+
+
+def _add_tensor(request: Any, name: str, datatype: str, size: int, raw: bytes) -> None:
+    request.inputs.add(name=name, datatype=datatype, shape=[size])
+    request.raw_input_contents.append(raw)
