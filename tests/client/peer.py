@@ -1,0 +1,113 @@
+"""A gRPC peer that speaks Triton's streaming protocol, so that the client's own half is tested byte for byte.
+
+What it answers is chosen by the text of the question: see `SCRIPTS`. The product itself is tested in tests/server.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+REPORT = {
+    "finish_reason": "stop",
+    "usage": {"text_tokens": 9, "visual_tokens": 36, "output_tokens": 3},
+    "stages_ms": {"queue": 0.5, "prefill": 12.0, "decode": 7.25},
+}
+REFUSAL = "queue_full: 64 requests are waiting; limit: [llm] max_queue = 64; fix: try again later"
+
+
+def event(text: str, token_ids: tuple[int, ...], report: dict[str, Any] | None = None) -> Any:
+    """One response message of the `chat` model."""
+    response = service_pb2.ModelInferResponse(model_name="chat")
+    _output(response, "text", "BYTES", 1, _string(text))
+    _output(response, "token_ids", "INT32", len(token_ids), struct.pack(f"<{len(token_ids)}i", *token_ids))
+    if report is not None:
+        _output(response, "report", "BYTES", 1, _string(json.dumps(report)))
+    return service_pb2.ModelStreamInferResponse(infer_response=response)
+
+
+class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Keeps the requests it saw; `cancelled` is set once a stream was cancelled by its client."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.documents: list[dict[str, Any]] = []
+        self.cancelled = threading.Event()
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=40))
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
+        self.url = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(grace=None).wait()
+
+    def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+        for request in request_iterator:
+            document = json.loads(request.raw_input_contents[0][4:])
+            self.requests.append(request)
+            self.documents.append(document)
+            finished: list[bool] = []
+            context.add_callback(lambda finished=finished: None if finished else self.cancelled.set())
+            yield from SCRIPTS.get(_question(document), _answer)(self, document, context)
+            finished.append(True)
+
+
+def _answer(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    """Echoes the question, word by word."""
+    for number, word in enumerate(_question(document).split()):
+        yield event(f"{word} ", (number,))
+    yield event("", (99,), REPORT)
+
+
+def _refuse(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield service_pb2.ModelStreamInferResponse(error_message=REFUSAL)
+
+
+def _break_off(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield event("half", (1,))
+    yield service_pb2.ModelStreamInferResponse(error_message="internal: the server could not finish this request")
+
+
+def _end_early(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield event("half", (1,))
+
+
+def _go_away(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield event("half", (1,))
+    context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+
+def _never_end(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield event("half", (1,))
+    peer.cancelled.wait(timeout=20)
+
+
+SCRIPTS: dict[str, Callable[[Peer, dict[str, Any], grpc.ServicerContext], Iterator[Any]]] = {
+    "refuse": _refuse,
+    "break off": _break_off,
+    "end early": _end_early,
+    "go away": _go_away,
+    "never end": _never_end,
+}
+
+
+def _question(document: dict[str, Any]) -> str:
+    content = document["messages"][-1]["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<I", len(raw)) + raw
+
+
+def _output(response: Any, name: str, datatype: str, size: int, raw: bytes) -> None:
+    response.outputs.add(name=name, datatype=datatype, shape=[size])
+    response.raw_output_contents.append(raw)

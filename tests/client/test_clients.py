@@ -1,0 +1,176 @@
+"""Both clients against a peer that speaks the protocol; the blocking one runs in threads, the other in a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import pytest
+
+from proteus.client import (
+    Answer,
+    AsyncClient,
+    Client,
+    ClientError,
+    ConnectionFailed,
+    InvalidInput,
+    Piece,
+    ServerError,
+    TimedOut,
+    Usage,
+)
+from tests.client.peer import REFUSAL, REPORT, Peer
+
+USAGE = Usage(text_tokens=9, visual_tokens=36, output_tokens=3)
+
+
+def ask_async(url: str, question: str, timeout_s: float | None = None) -> Answer:
+    async def run() -> Answer:
+        async with AsyncClient(url) as client:
+            return await client.ask(question, timeout_s=timeout_s)
+
+    return asyncio.run(run())
+
+
+def ask_blocking(url: str, question: str, timeout_s: float | None = None) -> Answer:
+    with Client(url) as client:
+        return client.ask(question, timeout_s=timeout_s)
+
+
+Ask = Callable[..., Answer]
+both = pytest.mark.parametrize("ask", [ask_blocking, ask_async])
+
+
+@both
+def test_an_answer_is_typed_and_whole(ask: Ask, peer: Peer) -> None:
+    answer = ask(peer.url, "what is this")
+    assert answer.text == "what is this "
+    assert answer.token_ids == (0, 1, 2, 99)
+    assert answer.finish_reason == "stop"
+    assert answer.usage == USAGE
+    assert list(answer.stages_ms.items()) == [("queue", 0.5), ("prefill", 12.0), ("decode", 7.25)]
+    assert answer.stages_ms == REPORT["stages_ms"]
+
+
+@both
+def test_a_refusal_keeps_the_servers_words(ask: Ask, peer: Peer) -> None:
+    with pytest.raises(ServerError) as caught:
+        ask(peer.url, "refuse")
+    assert str(caught.value) == REFUSAL
+    assert (caught.value.code, caught.value.fix) == ("queue_full", "try again later")
+
+
+@both
+@pytest.mark.parametrize(("question", "code"), [("break off", "internal"), ("end early", "incomplete")])
+def test_half_an_answer_is_never_taken_for_a_whole(ask: Ask, question: str, code: str, peer: Peer) -> None:
+    with pytest.raises(ServerError) as caught:
+        ask(peer.url, question)
+    assert caught.value.code == code
+
+
+@both
+def test_a_server_that_goes_away_is_said_so(ask: Ask, peer: Peer) -> None:
+    with pytest.raises(ConnectionFailed, match="went away before the answer was complete"):
+        ask(peer.url, "go away")
+
+
+@both
+def test_no_server_is_said_in_plain_words(ask: Ask, closed_url: str) -> None:
+    with pytest.raises(ConnectionFailed) as caught:
+        ask(closed_url, "hi")
+    assert str(caught.value) == f"no server at {closed_url}: start one with `proteus serve`"
+
+
+@both
+def test_a_timeout_stops_the_request_at_the_server(ask: Ask, peer: Peer) -> None:
+    with pytest.raises(TimedOut, match=r"within 0\.3 s"):
+        ask(peer.url, "never end", timeout_s=0.3)
+    assert peer.cancelled.wait(timeout=10)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "127.0.0.1", "", "a b:1"])
+def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidInput, match="give host:port of the gRPC port"):
+        Client(url)
+
+
+def test_pieces_come_first_and_the_answer_last(peer: Peer) -> None:
+    with Client(peer.url) as client:
+        *pieces, answer = client.stream("one two")
+    assert pieces == [
+        Piece(text="one ", token_ids=(0,)),
+        Piece(text="two ", token_ids=(1,)),
+        Piece(text="", token_ids=(99,)),
+    ]
+    assert isinstance(answer, Answer)
+    assert answer.text == "".join(piece.text for piece in cast(list[Piece], pieces))
+
+
+def test_a_finished_stream_is_not_cancelled(peer: Peer) -> None:
+    with Client(peer.url) as client:
+        client.ask("one")
+        client.ask("two")
+    assert not peer.cancelled.is_set()
+
+
+def test_closing_the_iterator_cancels_at_the_server(peer: Peer) -> None:
+    with Client(peer.url) as client:
+        stream = client.stream("never end")
+        assert next(stream) == Piece(text="half", token_ids=(1,))
+        cast(Generator[Piece, None, None], stream).close()
+        assert peer.cancelled.wait(timeout=10)
+
+
+def test_forgetting_the_iterator_cancels_at_the_server(peer: Peer) -> None:
+    with Client(peer.url) as client:
+        for _ in client.stream("never end"):
+            break
+        gc.collect()
+        assert peer.cancelled.wait(timeout=10)
+
+
+def test_cancelling_the_task_cancels_at_the_server(peer: Peer) -> None:
+    async def run() -> None:
+        async with AsyncClient(peer.url) as client:
+            task = asyncio.create_task(client.ask("never end"))
+            while not peer.requests:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await asyncio.to_thread(peer.cancelled.wait, 10)
+
+    asyncio.run(run())
+
+
+def test_one_client_serves_many_threads_each_with_its_own_stream(peer: Peer) -> None:
+    questions = [f"question number {number}" for number in range(64)]
+    with Client(peer.url) as client, ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(client.ask, questions))
+    assert [answer.text.strip() for answer in answers] == questions
+
+
+def test_one_loop_runs_many_asks_at_once(peer: Peer) -> None:
+    questions = [f"question number {number}" for number in range(64)]
+
+    async def run() -> list[Answer]:
+        async with AsyncClient(peer.url) as client:
+            return await asyncio.gather(*map(client.ask, questions))
+
+    assert [answer.text.strip() for answer in asyncio.run(run())] == questions
+
+
+def test_a_conversation_is_sent_as_it_is(peer: Peer) -> None:
+    messages = [{"role": "system", "content": "be short"}, {"role": "user", "content": "hello"}]
+    with Client(peer.url) as client:
+        assert client.chat(messages, max_tokens=4, cache_scope="a").text == "hello "
+    assert peer.documents == [{"messages": messages, "max_tokens": 4, "cache_scope": "a"}]
+
+
+def test_bad_input_is_raised_by_the_call_and_not_by_the_first_piece(peer: Peer) -> None:
+    with Client(peer.url) as client, pytest.raises(ClientError):
+        client.stream("hi", ["no such file"])
+    assert not peer.requests
