@@ -1,4 +1,4 @@
-"""The demo checkpoint's tokenizer and chat template: byte-level BPE over the drawn world's words, real special tokens."""
+"""The demo's tokenizer and chat template: byte-level BPE over the drawn world's words, real special tokens."""
 
 from __future__ import annotations
 

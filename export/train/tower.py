@@ -1,6 +1,6 @@
 """First training: the vision tower on the scene graph itself, one label per patch and question (see data.DENSE).
 
-Sees a picture's patches only; what it learns here, colour, shape, digit and height, the connector later turns into words.
+Sees a picture's patches only; what it learns here, the connector later turns into words.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def dense_targets(pictures: Pictures, seeds: np.ndarray) -> Tensor:
 
 
 def train_tower(folder: Path, pictures: Pictures, heldout: Pictures, *, steps: int, log_every: int = 50) -> DenseTower:
-    """Train, or go on from `folder/tower.pt`, up to `steps`; prints held-out accuracy of occupied patches as it goes."""
+    """Train, or go on from `folder/tower.pt`, up to `steps`; prints held-out accuracy of occupied patches."""
     torch.manual_seed(0)
     model = DenseTower(CLIPVisionModel(tower_config()))
     optimizer = optimizer_for(model)

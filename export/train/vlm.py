@@ -20,12 +20,13 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlavaConfig, LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from export.train.data import GRID, Pictures
-from export.train.evaluate import accuracy_table, held_out_accuracy
+from export.train.evaluate import held_out_accuracy
 from export.train.muon import optimizer_for
 from export.train.run import Run, pace
+from export.train.save import save_checkpoint
 from export.train.tokens import ASSISTANT, BOS, DESCRIBE, END, IMAGE, USER
 from export.train.tower import DenseTower, dense_targets, normalise, tower_config
-from export.world.questions import TYPES, Question, caption, question_of, questions, which_picture
+from export.world.questions import Question, caption, questions, which_picture
 from export.world.scene import scene
 
 BATCH, TURNS = 32, 8
@@ -180,25 +181,37 @@ class Trainee(nn.Module):
         self.dense = dense
 
 
-def build(tokenizer: PreTrainedTokenizerFast, dense: DenseTower) -> Trainee:
+def fresh(tokenizer: PreTrainedTokenizerFast, dense: DenseTower) -> Trainee:
+    """The trained tower in front of a connector and a decoder that know nothing yet."""
+    torch.manual_seed(1)
     vlm = LlavaForConditionalGeneration(vlm_config(tokenizer))
     vlm.model.vision_tower = dense.tower
     return Trainee(vlm, dense)
 
 
+def from_checkpoint(checkpoint: Path) -> Trainee:
+    """A saved model to go on from; the dense heads, which a checkpoint has not, start anew."""
+    vlm = LlavaForConditionalGeneration.from_pretrained(checkpoint)
+    return Trainee(vlm, DenseTower(vlm.model.vision_tower))
+
+
 def train_vlm(
     folder: Path,
+    out: Path,
     tokenizer: PreTrainedTokenizerFast,
-    dense: DenseTower,
+    trainee: Trainee,
     pictures: Pictures,
     *,
     steps: int,
-    log_every: int = 100,
+    log_every: int = 250,
+    per_type: int = 100,
 ) -> LlavaForConditionalGeneration:
-    """Train, or go on from `folder/vlm.pt`, up to `steps`; prints held-out accuracy per question type as it goes."""
-    torch.manual_seed(1)
-    trainee = build(tokenizer, dense)
-    vlm = trainee.vlm
+    """Train, or go on from `folder/vlm.pt`, up to `steps`.
+
+    Every `log_every` steps it prints held-out accuracy per question type and saves: the run's state in `folder`, the
+    checkpoint in `out`.
+    """
+    vlm, dense = trainee.vlm, trainee.dense
     optimizer = optimizer_for(trainee, matrix_lr=0.01, other_lr=1.5e-3)
     run = Run(folder / "vlm.pt", trainee, optimizer)
     turns = Turns(tokenizer)
@@ -219,10 +232,11 @@ def train_vlm(
         optimizer.step()
         optimizer.zero_grad()
         if (step + 1) % log_every == 0 or step + 1 == steps:
-            rows = held_out_accuracy(vlm, tokenizer, per_type=100, baseline=False)
+            rows = held_out_accuracy(vlm, tokenizer, per_type=per_type, baseline=False)
             words = " ".join(f"{type_} {rows[type_].accuracy:.2f}" for type_ in rows)
             run.log(f"step {step + 1} loss {answer_loss.item():.3f} {words} {time.monotonic() - started:.0f} s")
             run.save()
+            save_checkpoint(out, vlm, tokenizer)
     return vlm
 
 
@@ -234,6 +248,3 @@ def _with_shapes(seeds: np.ndarray, count: int) -> np.ndarray:
             seed = (seed + 1) % count
         fitting.append(seed)
     return np.array(fitting)
-
-
-__all__ = ["TYPES", "accuracy_table", "question_of", "train_vlm"]

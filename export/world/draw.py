@@ -61,7 +61,9 @@ def _draw_number(pen: ImageDraw.ImageDraw, size: tuple[int, int], number: Number
         pen.text((x, y), digit, font=font, fill=ink, anchor="mm")
 
 
-def _draw_chart(pen: ImageDraw.ImageDraw, size: tuple[int, int], bars: tuple[Bar, ...], ink: tuple[int, int, int]) -> None:
+def _draw_chart(
+    pen: ImageDraw.ImageDraw, size: tuple[int, int], bars: tuple[Bar, ...], ink: tuple[int, int, int]
+) -> None:
     width, height = size
     base = _CHART_BASE * height
     for value in range(1, MAX_VALUE + 1):

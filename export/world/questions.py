@@ -36,7 +36,7 @@ class Question:
 
 
 def questions(scene: Scene, rng: random.Random) -> list[Question]:
-    """Every question that has one true answer for `scene`, wording drawn from `rng`; presence is asked once true, once false."""
+    """Every question that has one true answer for `scene`, worded by `rng`; presence once true, once false."""
     asked = list(_chart(scene, rng)) if scene.bars else list(_shapes(scene, rng))
     if scene.number:
         asked.append(Question(type="read", text=_word(rng, "read"), answer=scene.number.digits))
@@ -67,9 +67,7 @@ def which_picture(first: Scene, second: Scene, rng: random.Random) -> Question |
     only = sorted(names[index] - names[1 - index])
     if not only:
         return None
-    return Question(
-        type="which", text=_word(rng, "which", rng.choice(only)), answer=("first", "second")[index]
-    )
+    return Question(type="which", text=_word(rng, "which", rng.choice(only)), answer=("first", "second")[index])
 
 
 def _word(rng: random.Random, key: str, *names: str) -> str:
@@ -108,7 +106,7 @@ def _shapes(scene: Scene, rng: random.Random) -> Iterator[Question]:
 
 
 def _presence(scene: Scene, rng: random.Random) -> Iterator[Question]:
-    """One pair, a thing that is there and one that is not; the absent one shares its shape or colour with a real one."""
+    """A thing that is there and one that is not, which shares its shape or its colour with a real one."""
     there = rng.choice(scene.shapes)
     yield Question(type="presence", text=_word(rng, "presence", there.name), answer="yes")
     names = {shape.name for shape in scene.shapes}
@@ -119,4 +117,3 @@ def _presence(scene: Scene, rng: random.Random) -> Iterator[Question]:
     while (absent := rng.choice(swaps)(rng.choice(scene.shapes))) in names:
         pass
     yield Question(type="presence", text=_word(rng, "presence", absent), answer="no")
-

@@ -100,9 +100,8 @@ def scene(split: Split, seed: int) -> Scene:
     detailed = min(width_px, height_px) >= DETAIL_SIDE_PX
     background = rng.choice(list(BACKGROUNDS))
     if detailed and rng.random() < 0.2:
-        return Scene(
-            split=split, seed=seed, width_px=width_px, height_px=height_px, background=background, bars=_bars(rng, split)
-        )
+        bars = _bars(rng, split)
+        return Scene(split=split, seed=seed, width_px=width_px, height_px=height_px, background=background, bars=bars)
     number = _number(rng, split) if detailed and rng.random() < 0.5 else None
     cells = [cell for cell in range(9) if number is None or cell // 3 != number.row]
     return Scene(
