@@ -1,0 +1,10 @@
+"""Starts, watches and stops the embedded tritonserver."""
+
+from __future__ import annotations
+
+from proteus.launcher.failure import LaunchFailed
+from proteus.launcher.ports import Ports
+from proteus.launcher.serve import serve
+from proteus.launcher.server import Repository, Server
+
+__all__ = ["LaunchFailed", "Ports", "Repository", "Server", "serve"]

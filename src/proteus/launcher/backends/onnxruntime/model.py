@@ -1,0 +1,72 @@
+"""Triton's `onnxruntime` backend in Python, for servers without the native one: tensors in, tensors out, CPU.
+
+All requests of one call run as one batch along the first axis. The names, types and `parameters` of the model's
+configuration mean what they mean to the native backend.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as pb_utils
+
+FAILED = "internal: the model could not be run on these inputs"
+
+
+class TritonPythonModel:
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", "1"))
+        options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", "1"))
+        # Threads that spin while they wait take the core of a neighbour.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        file = config.get("default_model_filename") or "model.onnx"
+        path = Path(args["model_repository"], args["model_version"], file)
+        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.inputs = _types(config["input"])
+        self.outputs = _types(config["output"])
+        self.batched = config["max_batch_size"] > 0
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        fed = [self._read(request) for request in requests]
+        if self.batched and len(fed) > 1:
+            try:
+                return self._run_together(fed)
+            except Exception as error:
+                pb_utils.Logger.log_warn(f"a batch of {len(fed)} failed, running it one by one: {error}")
+        return [self._run_alone(feed) for feed in fed]
+
+    def _read(self, request: Any) -> dict[str, np.ndarray]:
+        tensors = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
+        return {name: tensor.astype(self.inputs[name], copy=False) for name, tensor in tensors.items()}
+
+    def _run(self, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        results = self.session.run(list(self.outputs), feed)
+        return [result.astype(kind, copy=False) for result, kind in zip(results, self.outputs.values(), strict=True)]
+
+    def _run_together(self, fed: list[dict[str, np.ndarray]]) -> list[Any]:
+        rows = np.cumsum([len(next(iter(feed.values()))) for feed in fed])[:-1]
+        batch = {name: np.concatenate([feed[name] for feed in fed]) for name in self.inputs}
+        split = [np.split(result, rows) for result in self._run(batch)]
+        return [self._response(parts) for parts in zip(*split, strict=True)]
+
+    def _run_alone(self, feed: dict[str, np.ndarray]) -> Any:
+        try:
+            return self._response(self._run(feed))
+        except Exception as error:
+            pb_utils.Logger.log_error(f"a request failed: {error}")
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(FAILED))
+
+    def _response(self, results: Any) -> Any:
+        tensors = [pb_utils.Tensor(name, result) for name, result in zip(self.outputs, results, strict=True)]
+        return pb_utils.InferenceResponse(tensors)
+
+
+def _types(tensors: list[dict[str, Any]]) -> dict[str, Any]:
+    return {tensor["name"]: pb_utils.triton_string_to_numpy(tensor["data_type"]) for tensor in tensors}

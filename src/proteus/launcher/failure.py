@@ -1,0 +1,12 @@
+"""Why a server does not run."""
+
+from __future__ import annotations
+
+from proteus.errors import ProteusError
+
+
+class LaunchFailed(ProteusError):
+    """The server cannot start, or could not be kept running; read by whoever starts it, never by a client."""
+
+    code = "launch_failed"
+    http_status = 503

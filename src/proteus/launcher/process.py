@@ -1,0 +1,70 @@
+"""One run of tritonserver behind its guardian: start it, end it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from proteus.launcher import guardian
+from proteus.launcher.failure import LaunchFailed
+from proteus.launcher.processes import is_alive, stubs_of
+
+STOP_GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerProcess:
+    """A tritonserver that was started; its guardian is its parent and the only one that cleans up."""
+
+    pid: int
+    folder: Path
+    shm_prefix: str
+    _guardian: subprocess.Popen[bytes]
+
+    @staticmethod
+    def start(
+        command: list[str], *, environment: dict[str, str], folder: Path, shm_prefix: str, log: Path
+    ) -> ServerProcess:
+        """Starts `command`; `folder` and the shared memory named `shm_prefix…` go when it stops."""
+        script = [sys.executable, "-I", "-S", guardian.__file__]
+        guard = subprocess.Popen(
+            [*script, str(folder), shm_prefix, str(log), str(STOP_GRACE_S), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        assert guard.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
+        answer = guard.stdout.readline()
+        if not answer.strip().isdigit():
+            guard.wait()
+            raise LaunchFailed("the server process could not be started", fix="read the error printed above")
+        return ServerProcess(pid=int(answer), folder=folder, shm_prefix=shm_prefix, _guardian=guard)
+
+    def is_alive(self) -> bool:
+        return is_alive(self.pid)
+
+    def stubs(self) -> dict[int, str]:
+        """Process id -> model of the backend stubs."""
+        return stubs_of(self.pid)
+
+    def stop(self) -> None:
+        """Ends the server gently, then by force, and removes all it made; safe to call again."""
+        self._end(b"")
+        guardian.remove_folder(self.folder)
+
+    def kill(self) -> None:
+        """Ends the server at once and keeps its folder, for another run."""
+        self._end(guardian.RELEASE)
+
+    def _end(self, word: bytes) -> None:
+        try:
+            self._guardian.communicate(word, timeout=2 * STOP_GRACE_S)
+        except (subprocess.TimeoutExpired, ValueError, BrokenPipeError):
+            self._guardian.kill()
+            self._guardian.wait()
+        # Does nothing after a guardian that did its work; needed when the guardian itself was killed.
+        guardian.kill_group(self.pid)
+        guardian.remove_shared_memory(self.shm_prefix)
