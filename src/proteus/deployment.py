@@ -1,6 +1,6 @@
 """One typed deployment file: every limit, instance count and path of a fleet, read once at the edge.
 
-Paths in the file are relative to the file. Everything else receives plain values from here; nobody reads the TOML twice.
+Paths in the file are relative to the file. Everything else receives plain values from here.
 """
 
 from __future__ import annotations

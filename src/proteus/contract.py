@@ -1,0 +1,228 @@
+"""The tensors of every Triton model: the one source of config.pbtxt, docs/contract.md and the names used in code.
+
+Dims by symbol: S side of the encoder's picture in px, N visual tokens of a picture, C width of the encoder's features,
+D width of the language model; -1 is free. `python -m proteus.contract` prints docs/contract.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Dtype = Literal["BOOL", "UINT8", "INT32", "INT64", "FP32", "STRING"]
+Symbol = Literal["S", "N", "C", "D"]
+
+CACHE_KEY_BYTES = 32
+REQUEST_KEY_BYTES = 16
+CHANNELS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """What the symbols stand for in one export."""
+
+    image_size_px: int  # S
+    visual_tokens: int  # N
+    feature_width: int  # C
+    hidden_size: int  # D
+
+    def resolve(self, dims: tuple[int | Symbol, ...]) -> tuple[int, ...]:
+        """Replace every symbol of `dims` by its number."""
+        numbers: Mapping[Symbol, int] = {
+            "S": self.image_size_px,
+            "N": self.visual_tokens,
+            "C": self.feature_width,
+            "D": self.hidden_size,
+        }
+        return tuple(dim if isinstance(dim, int) else numbers[dim] for dim in dims)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    name: str
+    dtype: Dtype
+    dims: tuple[int | Symbol, ...]  # without the batch dim
+    meaning: str
+    optional: bool = False
+    ragged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    name: str
+    job: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    errors: tuple[str, ...]
+    batched: bool = True
+    decoupled: bool = False
+
+
+IMAGE_BYTES = TensorSpec("image_bytes", "UINT8", (-1,), "one encoded picture (PNG, JPEG, …)", ragged=True)
+CACHE_KEY = TensorSpec(
+    "cache_key", "UINT8", (CACHE_KEY_BYTES,), "SHA-256 of everything the answer depends on (`proteus.cache.key`)"
+)
+CACHE_KEY_ECHO = TensorSpec(
+    "cache_key_echo",
+    "UINT8",
+    (CACHE_KEY_BYTES,),
+    "the key the answer was computed for; one that differs from the key asked for is a collision of the cache",
+)
+PIXEL_VALUES = TensorSpec("pixel_values", "FP32", (CHANNELS, "S", "S"), "resized, cropped, normalised RGB")
+IMAGE_FEATURES = TensorSpec("image_features", "FP32", ("N", "C"), "selected layer(s) of the vision encoder")
+VISUAL_TOKENS = TensorSpec("visual_tokens", "FP32", ("N", "D"), "embeddings the language model reads in place of ids")
+
+PICTURE_ERRORS = (
+    "`invalid_picture`: empty, truncated, not a picture, a format that is not allowed, a side that is too short",
+    "`media_too_large`: more bytes, pixels, side or aspect ratio than `[image]` allows; decided from the header",
+)
+QUEUE_ERROR = "a full queue (`max_queue` of the stage): Triton's own text, the door answers `queue_full`"
+INTERNAL_ERROR = "`internal`: ours; the text is fixed, the cause is in the server's log"
+
+IMAGE_PREPROCESS = ModelSpec(
+    name="image_preprocess",
+    job="Bytes of a picture to the pixels the encoder reads, equal to the checkpoint's own image processor.",
+    inputs=(IMAGE_BYTES, CACHE_KEY),
+    outputs=(PIXEL_VALUES, CACHE_KEY_ECHO),
+    errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
+)
+VISION_ENCODER = ModelSpec(
+    name="vision_encoder",
+    job="Pixels to features; a plain ONNX model.",
+    inputs=(PIXEL_VALUES,),
+    outputs=(IMAGE_FEATURES,),
+    errors=(QUEUE_ERROR,),
+)
+CONNECTOR = ModelSpec(
+    name="connector",
+    job="Features to visual tokens; a plain ONNX model.",
+    inputs=(IMAGE_FEATURES,),
+    outputs=(VISUAL_TOKENS,),
+    errors=(QUEUE_ERROR,),
+)
+IMAGE_TOKENS = ModelSpec(
+    name="image_tokens",
+    job="Ensemble of the three above, with Triton's response cache in front.",
+    inputs=(IMAGE_BYTES, CACHE_KEY),
+    outputs=(VISUAL_TOKENS, CACHE_KEY_ECHO),
+    errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
+)
+LLM = ModelSpec(
+    name="llm",
+    job="Prompt ids and visual tokens to text, many requests in flight; one response per event, decoupled.",
+    inputs=(
+        TensorSpec("input_ids", "INT32", (-1,), "the prompt, placeholders already expanded", optional=True),
+        TensorSpec("visual_tokens", "FP32", (-1, "D"), "rows of all pictures, in order", optional=True),
+        TensorSpec("visual_spans", "INT32", (-1, 2), "(start, length) in `input_ids` of each picture", optional=True),
+        TensorSpec(
+            "sampling",
+            "UINT8",
+            (-1,),
+            "JSON: max_tokens, temperature, top_p, top_k, seed, stop, stop_token_ids; each may be left out",
+            optional=True,
+        ),
+        TensorSpec(
+            "request_key", "UINT8", (REQUEST_KEY_BYTES,), "random name of the request, for `stop`", optional=True
+        ),
+        TensorSpec(
+            "stop", "BOOL", (1,), "true: stop the request named by `request_key`; nothing else is read", optional=True
+        ),
+    ),
+    outputs=(
+        TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
+        TensorSpec("text", "UINT8", (-1,), "UTF-8 piece of this event, whole characters"),
+        TensorSpec("finish_reason", "UINT8", (-1,), "`stop`, `length` or `cancelled`; last event only"),
+        TensorSpec("stage_us", "INT64", (3,), "queue, prefill, decode in µs; last event only"),
+    ),
+    errors=(
+        "`invalid_request`: sampling values, spans or rows that do not fit",
+        "`prompt_too_long`: the prompt leaves no room in `[llm] context_tokens`",
+        "`queue_full`: `[llm] max_queue` requests wait already",
+        INTERNAL_ERROR,
+    ),
+    batched=False,
+    decoupled=True,
+)
+CHAT = ModelSpec(
+    name="chat",
+    job="The door: a conversation with pictures to streamed text; one response per piece, decoupled.",
+    inputs=(
+        TensorSpec("request", "STRING", (1,), "the request document, JSON (below)"),
+        TensorSpec("image_bytes", "UINT8", (-1,), "all pictures of the request, one after the other", optional=True),
+        TensorSpec("image_lengths", "INT64", (-1,), "bytes of each picture in `image_bytes`", optional=True),
+    ),
+    outputs=(
+        TensorSpec("text", "STRING", (1,), "UTF-8 piece of this event; may be empty"),
+        TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
+        TensorSpec("report", "STRING", (1,), "JSON: finish_reason, usage, stages_ms; last event only"),
+    ),
+    errors=(
+        "`invalid_request`: the document, a field, a part, a parameter; the text names it, its limit and the fix",
+        *PICTURE_ERRORS,
+        "`prompt_too_long`: the prompt, visual tokens included, leaves no room in `[llm] context_tokens`",
+        "`queue_full`: `[chat] max_requests` are open, or a stage's queue is full; try again later",
+        "`unavailable`: a stage died and is restarting; try again in some seconds",
+        INTERNAL_ERROR,
+    ),
+    batched=False,
+    decoupled=True,
+)
+
+MODELS: tuple[ModelSpec, ...] = (CHAT, IMAGE_TOKENS, IMAGE_PREPROCESS, VISION_ENCODER, CONNECTOR, LLM)
+
+REQUEST_DOCUMENT = """\
+```json
+{
+  "messages": [
+    {"role": "system", "content": "Answer briefly."},
+    {"role": "user", "content": [
+      {"type": "text", "text": "Which is larger,"},
+      {"type": "image"},
+      {"type": "text", "text": "or"},
+      {"type": "image", "data": "<base64>"}
+    ]}
+  ],
+  "max_tokens": 16, "temperature": 0, "top_p": 1, "top_k": 0, "seed": null, "stop": [], "cache_scope": ""
+}
+```
+
+- `messages` is the only field that must be there. `role` is `system`, `user` or `assistant`; `content` is a text or a list
+  of parts. `{"type": "image"}` takes the next picture of `image_bytes`; with `data` the picture is in the document.
+- `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 are off; `seed` makes a sampled answer repeatable.
+- `max_tokens` left out means `[text] default_max_tokens`, or what the context leaves where that is less.
+- `cache_scope` separates tenants: pictures encoded under one scope are never answered from the cache to another.
+- Unknown fields are refused, and so are Triton request parameters that the door does not know.
+- Report of the last event: `finish_reason` (`stop`, `length`, `cancelled`), `usage` (`text_tokens`: every prompt token
+  that is not visual; `visual_tokens`; `output_tokens`), `stages_ms`.
+"""
+
+
+def markdown() -> str:
+    """The text of docs/contract.md."""
+    parts = [
+        "# Contract of each Triton model",
+        "Generated from `src/proteus/contract.py` (`python -m proteus.contract > docs/contract.md`); a test compares.",
+        "S side of the encoder's picture in px · N visual tokens of a picture · C width of the encoder's features · "
+        "D width of the language model · -1 free. Batched models have one more dim in front. Every error reads "
+        "`code: what; limit: …; fix: …`.",
+    ]
+    for model in MODELS:
+        parts += [f"## `{model.name}`", model.job, _table("input", model.inputs), _table("output", model.outputs)]
+        parts.append("Errors:\n\n" + "\n".join(f"- {error}" for error in model.errors))
+        if model is CHAT:
+            parts += ["### The request document", REQUEST_DOCUMENT.rstrip()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(title: str, tensors: tuple[TensorSpec, ...]) -> str:
+    rows = [f"| {title} | type | dims | meaning |", "|---|---|---|---|"]
+    for tensor in tensors:
+        dims = ", ".join(str(dim) for dim in tensor.dims)
+        name = f"`{tensor.name}`" + (" (optional)" if tensor.optional else "")
+        rows.append(f"| {name} | {tensor.dtype} | [{dims}] | {tensor.meaning} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")  # noqa: T201

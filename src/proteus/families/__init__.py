@@ -1,0 +1,1 @@
+"""Rules that differ by model family: one file for each."""
