@@ -48,7 +48,7 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     def stop(self) -> None:
         self._server.stop(grace=None).wait()
 
-    def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802
+    def ModelStreamInfer(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         for request in request_iterator:
             document = json.loads(request.raw_input_contents[0][4:])
             self.requests.append(request)

@@ -1,0 +1,143 @@
+"""The command `proteus`: serve, ask, demo, version. Exit codes: 0 done, 1 server or connection, 2 usage."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from proteus import __version__
+from proteus.client import Answer, Client, ClientError, InvalidInput, Options
+from proteus.client.bill import bill_json, bill_lines
+from proteus.client.channel import DEFAULT_URL
+from proteus.client.demo import run_demo
+from proteus.errors import ProteusError
+
+app = typer.Typer(
+    help="Ask about pictures through NVIDIA Triton.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DeploymentFile = Annotated[
+    Path, typer.Option(exists=True, dir_okay=False, help="The deployment file to serve.", show_default=True)
+]
+DEMO_DEPLOYMENT = Path("deployments/demo.toml")
+
+
+@app.command()
+def serve(
+    deployment: DeploymentFile = DEMO_DEPLOYMENT,
+    http_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8001,
+    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8002,
+    log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
+) -> None:
+    """Run the server on the loopback interface until Ctrl-C."""
+    from proteus.launcher import serve as run_server
+
+    with _told_plainly():
+        status = run_server(
+            deployment,
+            http_port=http_port or None,
+            grpc_port=grpc_port or None,
+            metrics_port=metrics_port or None,
+            log=log,
+        )
+    raise typer.Exit(status)
+
+
+@app.command()
+def ask(
+    words: Annotated[list[str], typer.Argument(metavar="PICTURE... QUESTION", show_default=False)],
+    max_tokens: Annotated[int | None, typer.Option(help="The longest answer.", show_default=False)] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default=False)] = None,
+    top_p: Annotated[float | None, typer.Option(help="1 keeps every token.", show_default=False)] = None,
+    top_k: Annotated[int | None, typer.Option(help="0 is off.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats a sampled answer.", show_default=False)] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
+    cache_scope: Annotated[str | None, typer.Option(help="Share encoded pictures only within it.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds for the whole answer.")] = None,
+    url: Annotated[str, typer.Option(help="host:port of the server's gRPC port.")] = DEFAULT_URL,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Ask a QUESTION about pictures, or about none, and print the answer as it comes."""
+    *pictures, question = words
+    if os.path.isfile(question):
+        raise typer.BadParameter(f"{question} is a file: the question comes last")
+    given = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "seed": seed,
+        "stop": stop or None,
+        "cache_scope": cache_scope,
+        "timeout_s": timeout,
+    }
+    options = Options(**{name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
+    with _told_plainly(), Client(url) as client:
+        if as_json:
+            typer.echo(bill_json(client.ask(question, pictures, **options)))
+        else:
+            _print_stream(client, question, pictures, options)
+
+
+@app.command()
+def demo(
+    deployment: DeploymentFile = DEMO_DEPLOYMENT,
+    pictures: Annotated[Path, typer.Option(help="Folder with questions.json and its pictures.")] = Path(
+        "client/pictures"
+    ),
+) -> None:
+    """Start a server, ask about three pictures, print usage and stage times, stop the server."""
+    from proteus.launcher import Server
+
+    with _told_plainly(), Server(deployment, log=Path("var/demo.log"), show_progress=True) as server:
+        run_demo(server.ports.grpc_url, pictures, Console(highlight=False))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def _print_stream(client: Client, question: str, pictures: list[str], options: Options) -> None:
+    column = 0
+    try:
+        for item in client.stream(question, pictures, **options):
+            if isinstance(item, Answer):
+                typer.echo(f"\n\n{bill_lines(item)}")
+                column = 0
+            else:
+                typer.echo(item.text, nl=False)
+                column += len(item.text)
+    finally:
+        if column:
+            typer.echo()
+
+
+@contextmanager
+def _told_plainly() -> Iterator[None]:
+    """An expected failure is one line on standard error and an exit code."""
+    try:
+        yield
+    except InvalidInput as error:
+        typer.echo(error, err=True)
+        sys.exit(2)
+    except (ClientError, ProteusError) as error:
+        typer.echo(error, err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app()

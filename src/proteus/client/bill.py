@@ -1,0 +1,58 @@
+"""An answer's usage and stage times, as lines and tables for a person and as one document for a program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from rich.table import Table
+
+from proteus.client.results import Answer
+
+
+def bill_lines(answer: Answer) -> str:
+    """Tokens, finish reason and stage times in two lines."""
+    usage = answer.usage
+    stages = " · ".join(f"{name} {ms:.1f}" for name, ms in answer.stages_ms.items())
+    return (
+        f"tokens  {usage.text_tokens} text + {usage.visual_tokens} visual in, {usage.output_tokens} out"
+        f"; finish: {answer.finish_reason}\n"
+        f"ms      {stages}"
+    )
+
+
+def bill_json(answer: Answer) -> str:
+    """One JSON document: text, finish_reason, usage, stages_ms."""
+    document = {
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "usage": asdict(answer.usage),
+        "stages_ms": dict(answer.stages_ms),
+    }
+    return json.dumps(document, ensure_ascii=False, indent=2)
+
+
+def usage_table(answers: Mapping[str, Answer]) -> Table:
+    """A row of token counts and the finish reason for each named answer."""
+    table = Table("", title="usage, tokens", title_justify="left")
+    for column in ("text", "visual", "output"):
+        table.add_column(column, justify="right")
+    table.add_column("finish")
+    for name, answer in answers.items():
+        usage = answer.usage
+        counts = (usage.text_tokens, usage.visual_tokens, usage.output_tokens)
+        table.add_row(name, *map(str, counts), answer.finish_reason)
+    return table
+
+
+def stages_table(answers: Mapping[str, Answer]) -> Table:
+    """A row of stage times for each named answer; a stage that an answer did not pass is left blank."""
+    stages = list(dict.fromkeys(stage for answer in answers.values() for stage in answer.stages_ms))
+    table = Table("", title="stage times, ms", title_justify="left")
+    for stage in stages:
+        table.add_column(stage, justify="right")
+    for name, answer in answers.items():
+        times = answer.stages_ms
+        table.add_row(name, *(f"{times[stage]:.1f}" if stage in times else "" for stage in stages))
+    return table

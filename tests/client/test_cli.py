@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from proteus import __version__
+from proteus.cli import app
+from proteus.client.demo import load_questions, run_demo
+from tests.client.peer import REFUSAL, REPORT, Peer
+
+PICTURE = "client/pictures/chart.png"
+
+
+def proteus(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def test_an_answer_streams_and_ends_with_its_bill(peer: Peer) -> None:
+    result = proteus("ask", PICTURE, PICTURE, "what is this", "--url", peer.url)
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "what is this \n\n"
+        "tokens  9 text + 36 visual in, 3 out; finish: stop\n"
+        "ms      queue 0.5 · prefill 12.0 · decode 7.2\n"
+    )
+    assert list(peer.requests[0].inputs[2].shape) == [2]
+
+
+def test_json_is_one_document_and_nothing_else(peer: Peer) -> None:
+    result = proteus("ask", "what is this", "--json", "--url", peer.url)
+    assert json.loads(result.stdout) == {"text": "what is this ", **REPORT}
+    assert result.stderr == ""
+
+
+def test_every_option_reaches_the_request_document(peer: Peer) -> None:
+    options = "--max-tokens 3 --temperature 0.5 --top-p 0.9 --top-k 4 --seed 5 --stop a --stop b --cache-scope mine"
+    assert proteus("ask", "hi", *options.split(), "--timeout", "30", "--url", peer.url).exit_code == 0
+    del peer.documents[0]["messages"]
+    assert peer.documents == [
+        {
+            "max_tokens": 3,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 4,
+            "seed": 5,
+            "stop": ["a", "b"],
+            "cache_scope": "mine",
+        }
+    ]
+
+
+def test_options_that_were_not_given_are_the_servers_to_choose(peer: Peer) -> None:
+    proteus("ask", "hi", "--url", peer.url)
+    assert list(peer.documents[0]) == ["messages"]
+
+
+@pytest.mark.parametrize("flag", ["--json", "--max-tokens=1"])
+def test_a_refusal_is_one_line_on_standard_error(flag: str, peer: Peer) -> None:
+    result = proteus("ask", "refuse", flag, "--url", peer.url)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"{REFUSAL}\n")
+
+
+def test_text_that_came_before_an_error_keeps_its_own_line(peer: Peer) -> None:
+    result = proteus("ask", "break off", "--url", peer.url)
+    assert (result.exit_code, result.stdout) == (1, "half\n")
+
+
+def test_no_server_exits_with_one(closed_url: str) -> None:
+    result = proteus("ask", "hi", "--url", closed_url)
+    assert result.exit_code == 1
+    assert result.stderr == f"no server at {closed_url}: start one with `proteus serve`\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ask"], "Missing argument"),
+        (["ask", PICTURE], "the question comes last"),
+        (["ask", "nowhere.png", "hi"], "there is no such file"),
+        (["ask", "hi", "--max-token", "3"], "No such option"),
+        (["ask", "hi", "--url", "http://x"], "is no server address"),
+        (["serve", "--deployment", "nowhere.toml"], "does not exist"),
+        (["serve", "--http-port", "70000"], "less than or equal to 65535"),
+    ],
+)
+def test_wrong_usage_exits_with_two(words: list[str], said: str) -> None:
+    result = proteus(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_the_version_is_printed() -> None:
+    assert proteus("version").stdout == f"{__version__}\n"
+
+
+def test_the_demo_asks_every_question_and_shows_the_expected_answer(peer: Peer) -> None:
+    printed = Console(file=io.StringIO(), width=100)
+    folder = Path("client/pictures")
+    run_demo(peer.url, folder, printed)
+    assert isinstance(printed.file, io.StringIO)
+    text = printed.file.getvalue()
+    questions = load_questions(folder)
+    assert len({question.picture for question in questions}) == 3
+    assert len(peer.requests) == len(questions)
+    for question in questions:
+        assert question.question in text
+        assert f"expected: {question.expected}" in text
+    assert "usage, tokens" in text
+    assert "stage times, ms" in text
+
+
+def test_a_folder_without_questions_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="there is no .*questions.json"):
+        load_questions(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["proteus.client", "proteus.cli"])
+def test_importing_it_loads_neither_a_model_runtime_nor_the_server(module: str) -> None:
+    heavy = "{'torch', 'transformers', 'onnxruntime', 'tokenizers', 'pytriton', 'proteus.launcher', 'PIL'}"
+    code = f"import sys, {module}; sys.exit(', '.join({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
