@@ -33,6 +33,11 @@ DeploymentFile = Annotated[
 DEMO_DEPLOYMENT = Path("deployments/demo.toml")
 
 
+def main() -> None:
+    """Entry point of the command `proteus`."""
+    app()
+
+
 @app.command()
 def serve(
     deployment: DeploymentFile = DEMO_DEPLOYMENT,
@@ -140,4 +145,4 @@ def _told_plainly() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    app()
+    main()
