@@ -187,7 +187,7 @@ REQUEST_DOCUMENT = """\
 }
 ```
 
-- `messages` is the only field that must be there. `role` is `system`, `user` or `assistant`; `content` is a text or a list
+- `messages` is the only field that must be there. `role` is `system`, `user` or `assistant`; `content` is text or a list
   of parts. `{"type": "image"}` takes the next picture of `image_bytes`; with `data` the picture is in the document.
 - `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 are off; `seed` makes a sampled answer repeatable.
 - `max_tokens` left out means `[text] default_max_tokens`, or what the context leaves where that is less.

@@ -1,0 +1,1 @@
+"""Bytes of a picture to the pixels the encoder reads."""
