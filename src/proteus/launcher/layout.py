@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 PYTHON_BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 STUB = "triton_python_backend_stub"
 SHM_DEFAULT_BYTES = SHM_GROWTH_BYTES = 1 << 20
-EXIT_TIMEOUT_S = 2
+EXIT_TIMEOUT_S = 1
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from rich.console import Console
 
@@ -25,7 +25,7 @@ from proteus.launcher.guardian import remove_folder
 from proteus.launcher.log import count_loaded, error_lines, read_from
 from proteus.launcher.ports import LOOPBACK, Ports
 from proteus.launcher.process import ServerProcess
-from proteus.launcher.watch import RestartBudget, find_death
+from proteus.launcher.watch import RestartBudget, RestartPolicy, find_death
 
 if TYPE_CHECKING:
     from proteus.deployment import Deployment
@@ -64,6 +64,19 @@ class Repository:
         return sum(1 for _ in self.path.glob("*/config.pbtxt"))
 
 
+class Options(TypedDict, total=False):
+    """How to run a server; see `Server`."""
+
+    http_port: int | None
+    grpc_port: int | None
+    metrics_port: int | None
+    log: Path | None
+    watch: bool
+    restart_policy: RestartPolicy
+    show_progress: bool
+    ready_timeout_s: float
+
+
 class Server:
     """Serves a deployment on loopback until stopped; a context manager.
 
@@ -81,6 +94,7 @@ class Server:
         metrics_port: int | None = None,
         log: Path | None = None,
         watch: bool = True,
+        restart_policy: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
         show_progress: bool = False,
         ready_timeout_s: float = 120.0,
     ) -> None:
@@ -90,6 +104,7 @@ class Server:
         self._ports = ports.choose(**self._given)
         self._log_given = log
         self._watch = watch
+        self._restart_policy = restart_policy
         self._ready_timeout_s = ready_timeout_s
         self._console = Console(stderr=True, quiet=not show_progress)
         self._folder: Path | None = None
@@ -102,22 +117,9 @@ class Server:
         self._watcher: threading.Thread | None = None
 
     @classmethod
-    def for_repository(
-        cls,
-        path: Path,
-        *,
-        response_cache_bytes: int = 0,
-        http_port: int | None = None,
-        grpc_port: int | None = None,
-        metrics_port: int | None = None,
-        log: Path | None = None,
-        watch: bool = True,
-    ) -> Self:
+    def for_repository(cls, path: Path, *, response_cache_bytes: int = 0, **options: Unpack[Options]) -> Self:
         """A server of a plain Triton model repository."""
-        repository = Repository(path=path, response_cache_bytes=response_cache_bytes)
-        return cls(
-            repository, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, log=log, watch=watch
-        )
+        return cls(Repository(path=path, response_cache_bytes=response_cache_bytes), **options)
 
     @property
     def ports(self) -> Ports:
@@ -193,10 +195,10 @@ class Server:
         if self._failure is not None:
             raise self._failure
 
-    def wait_until_ready(self, timeout_s: float) -> None:
-        """Blocks through a restart; raises LaunchFailed after `timeout_s`."""
+    def wait_until_ready(self, timeout_s: float, *, restarts: int = 0) -> None:
+        """Blocks until the server is ready after at least `restarts` restarts; LaunchFailed after `timeout_s`."""
         deadline = monotonic() + timeout_s
-        while not self.is_ready():
+        while self.restarts < restarts or not self.is_ready():
             if self._failure is not None:
                 raise self._failure
             if monotonic() > deadline:
@@ -297,7 +299,7 @@ class Server:
             yield lambda _: None
 
     def _keep_running(self) -> None:
-        budget = RestartBudget()
+        budget = RestartBudget(self._restart_policy)
         while not self._stopping.wait(WATCH_S):
             process = self._running()
             death = find_death(process.pid, self._stubs)

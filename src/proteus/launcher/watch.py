@@ -23,7 +23,7 @@ class RestartPolicy:
 class RestartBudget:
     """Remembers the restarts of the last while and says how long to wait before the next one."""
 
-    policy: RestartPolicy = RestartPolicy()
+    policy: RestartPolicy
     clock: Callable[[], float] = monotonic
     _restarts_at: deque[float] = field(default_factory=deque)
 

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from proteus.launcher import LaunchFailed, layout
+from proteus.launcher.ports import Ports
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> layout.Wheel:
+    """A wheel of empty files."""
+    root = tmp_path / "site-packages" / "pytriton" / "tritonserver"
+    wheel = layout.Wheel(
+        tritonserver=root / "bin" / "tritonserver",
+        libraries=tmp_path / "site-packages" / "nvidia_pytriton.libs",
+        python_backend=root / "backends" / "python",
+        stub=root / "python_backend_stubs" / "3.11" / layout.STUB,
+        caches=root / "caches",
+    )
+    for file in (wheel.stub, *(wheel.python_backend / name for name in layout.PYTHON_BACKEND_FILES)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o644)
+    return wheel
+
+
+def test_backends_folder_holds_both_backends_and_an_executable_stub(wheel: layout.Wheel, tmp_path: Path) -> None:
+    folder = tmp_path / "backends"
+    layout.lay_out_backends(folder, wheel)
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files == {f"python/{name}" for name in (*layout.PYTHON_BACKEND_FILES, layout.STUB)} | {
+        "onnxruntime/model.py"
+    }
+    assert os.access(folder / "python" / layout.STUB, os.X_OK)
+
+
+def test_environment_puts_this_python_first_and_one_thread_each(wheel: layout.Wheel) -> None:
+    inherited = {"PATH": "/bin", "HOME": "/home/x", "PYTHONHOME": "/elsewhere", "OMP_NUM_THREADS": "64"}
+    environment = layout.environment(wheel, inherited)
+    assert environment["PATH"] == f"{sys.prefix}/bin:/bin"
+    assert environment["LD_LIBRARY_PATH"].split(":")[0] == str(wheel.libraries)
+    assert (environment["HOME"], environment["OMP_NUM_THREADS"]) == ("/home/x", "1")
+    assert "PYTHONHOME" not in environment
+
+
+def test_command_binds_every_port_to_loopback(wheel: layout.Wheel) -> None:
+    command = layout.command(
+        wheel,
+        repository=Path("/models"),
+        backends=Path("/backends"),
+        ports=Ports(http=1, grpc=2, metrics=3),
+        response_cache_bytes=0,
+        shm_prefix="mine",
+    )
+    for name in ("http", "grpc", "metrics"):
+        assert f"--{name}-address=127.0.0.1" in command
+    assert "--backend-config=python,shm-region-prefix-name=mine" in command
+    assert not any("cache" in argument for argument in command)
+
+
+def test_command_asks_for_the_response_cache_when_it_has_a_size(wheel: layout.Wheel) -> None:
+    command = layout.command(
+        wheel,
+        repository=Path("/models"),
+        backends=Path("/backends"),
+        ports=Ports(http=1, grpc=2, metrics=3),
+        response_cache_bytes=1024,
+        shm_prefix="mine",
+    )
+    assert "--cache-config=local,size=1024" in command
+
+
+def test_missing_libpython_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(layout.sysconfig, "get_config_var", lambda name: str(tmp_path))
+    monkeypatch.setattr(layout.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(layout.sys, "base_prefix", str(tmp_path))
+    with pytest.raises(LaunchFailed, match=r"no libpython3\.\d+\.so\.1\.0.*apt-get install libpython3"):
+        layout.find_libpython()

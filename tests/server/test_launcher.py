@@ -1,0 +1,187 @@
+"""The launcher with a real tritonserver: readiness, restarts, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic, sleep
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from proteus.launcher import LaunchFailed, RestartPolicy, Server
+from proteus.launcher.processes import is_alive
+from tests.server.toys import BROKEN, write_onnx_model, write_python_model
+
+SHM = Path("/dev/shm")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return write_python_model(tmp_path / "repository", "add_one")
+
+
+@pytest.fixture
+def toy(repository: Path) -> Iterator[Server]:
+    with Server.for_repository(repository) as server:
+        yield server
+
+
+def ask(server: Server, value: float = 1.0) -> float:
+    tensor = triton.InferInput("x", [1], "FP32")
+    tensor.set_data_from_numpy(np.array([value], np.float32))
+    with triton.InferenceServerClient(server.ports.grpc_url) as client:
+        return float(client.infer("add_one", [tensor], client_timeout=10).as_numpy("y")[0])
+
+
+def traces_of(server: Server) -> list[Path]:
+    """Files that carry the name of this server: its folder and its shared memory."""
+    name = server.log.parent.name
+    return [*SHM.glob(f"{name}*"), *server.log.parent.parent.glob(f"{name}*")]
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    deadline = monotonic() + timeout_s
+    while not condition():
+        if monotonic() > deadline:
+            return False
+        sleep(0.02)
+    return True
+
+
+def all_pids(server: Server) -> list[int]:
+    return [server.pid, *(pid for pids in server.stub_pids().values() for pid in pids)]
+
+
+def test_started_server_answers_and_knows_its_stubs(toy: Server) -> None:
+    assert toy.is_ready()
+    assert ask(toy, 41.0) == 42.0
+    assert {model: len(pids) for model, pids in toy.stub_pids().items()} == {"add_one": 2}
+
+
+def test_server_listens_on_loopback_only(toy: Server) -> None:
+    listening = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{toy.pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_ = line.split()
+            address, _, port = local.partition(":")
+            if state == "0A":
+                listening[int(port, 16)] = address
+    assert {listening[port] for _, port in toy.ports.items()} <= {
+        "0100007F",
+        "0000000000000000FFFF00000100007F",
+    }
+
+
+def test_servers_run_side_by_side(toy: Server, repository: Path) -> None:
+    with Server.for_repository(repository) as other:
+        assert {port for _, port in toy.ports.items()}.isdisjoint(port for _, port in other.ports.items())
+        assert (ask(toy, 1.0), ask(other, 2.0)) == (2.0, 3.0)
+    assert ask(toy, 3.0) == 4.0
+
+
+def test_taken_port_is_named(toy: Server, repository: Path) -> None:
+    with pytest.raises(LaunchFailed, match=f"http port {toy.ports.http} is already in use"):
+        Server.for_repository(repository, http_port=toy.ports.http).start()
+
+
+def test_killed_stub_brings_the_service_back_on_the_same_ports(toy: Server) -> None:
+    ports, before = toy.ports, all_pids(toy)
+    os.kill(toy.stub_pids()["add_one"][0], signal.SIGKILL)
+    toy.wait_until_ready(timeout_s=10.0, restarts=1)
+    assert (toy.ports, toy.restarts) == (ports, 1)
+    assert set(all_pids(toy)).isdisjoint(before)
+    assert not any(is_alive(pid) for pid in before)
+    assert ask(toy, 1.0) == 2.0
+    assert "a stub of 'add_one' died; restarting the server" in toy.log.read_text()
+
+
+def test_killed_server_process_brings_the_service_back(toy: Server) -> None:
+    before = all_pids(toy)
+    os.kill(toy.pid, signal.SIGKILL)
+    toy.wait_until_ready(timeout_s=10.0, restarts=1)
+    assert ask(toy, 1.0) == 2.0
+    assert not any(is_alive(pid) for pid in before)
+
+
+def test_stubs_that_keep_dying_end_in_a_clear_error(repository: Path) -> None:
+    dies = "import os, threading\n\n\nclass TritonPythonModel:\n    def initialize(self, args):\n"
+    dies += "        threading.Timer(0.3, lambda: os.kill(os.getpid(), 9)).start()\n"
+    write_python_model(repository, "dies", dies)
+    server = Server.for_repository(repository, restart_policy=RestartPolicy(max_restarts=2))
+    with server, pytest.raises(LaunchFailed, match="stubs keep dying; limit: 2 restarts within 60 s"):
+        server.wait()
+
+
+def test_stopped_server_leaves_nothing_behind(repository: Path) -> None:
+    server = Server.for_repository(repository).start()
+    pids, traces = all_pids(server), traces_of(server)
+    assert len(traces) >= 3, "the folder and a region of each stub"
+    server.stop()
+    assert not any(is_alive(pid) for pid in pids)
+    assert not any(trace.exists() for trace in traces)
+
+
+def test_stop_of_a_restarted_server_leaves_nothing_behind(repository: Path) -> None:
+    server = Server.for_repository(repository).start()
+    os.kill(server.stub_pids()["add_one"][0], signal.SIGKILL)
+    server.wait_until_ready(timeout_s=10.0, restarts=1)
+    name = server.log.parent.name
+    server.stop()
+    assert not list(SHM.glob(f"{name}*"))
+
+
+LAUNCH = """
+import sys, time
+from pathlib import Path
+from proteus.launcher import Server
+server = Server.for_repository(Path(sys.argv[1])).start()
+stubs = [pid for pids in server.stub_pids().values() for pid in pids]
+print(server.log.parent, server.pid, *stubs, flush=True)
+server.wait()
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_end_of_the_launcher_takes_everything_with_it(repository: Path, sent: signal.Signals) -> None:
+    command = [sys.executable, "-c", LAUNCH, str(repository)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as launcher:
+        assert launcher.stdout is not None
+        folder, *numbers = launcher.stdout.readline().split()
+        pids = [int(number) for number in numbers]
+        assert len(pids) == 3
+        launcher.send_signal(sent)
+    assert wait_for(lambda: not any(is_alive(pid) for pid in pids))
+    assert wait_for(lambda: not Path(folder).exists())
+    assert not list(SHM.glob(f"{Path(folder).name}*"))
+
+
+def test_model_that_fails_to_load_shows_its_reason(repository: Path, tmp_path: Path) -> None:
+    write_python_model(repository, "broken", BROKEN)
+    log = tmp_path / "server.log"
+    with pytest.raises(LaunchFailed, match="failed to load 'broken'.*the checkpoint has no tokenizer.json"):
+        Server.for_repository(repository, log=log).start()
+    assert "failed to load 'broken'" in log.read_text()
+
+
+def test_onnxruntime_backend_answers_a_batch_of_requests_together(tmp_path: Path) -> None:
+    repository = write_onnx_model(tmp_path / "repository", "scale")
+    sent = [np.full((1 + index % 2, 3), index, np.float32) for index in range(5)]
+    with Server.for_repository(repository) as server, triton.InferenceServerClient(server.ports.grpc_url) as client:
+
+        def scale(rows: np.ndarray) -> triton.InferResult:
+            tensor = triton.InferInput("x", list(rows.shape), "FP32")
+            tensor.set_data_from_numpy(rows)
+            return client.infer("scale", [tensor], client_timeout=10)
+
+        with ThreadPoolExecutor(len(sent)) as pool:
+            results = list(pool.map(scale, sent))
+    for rows, result in zip(sent, results, strict=True):
+        np.testing.assert_array_equal(result.as_numpy("y"), 2 * rows)
+    assert max(int(result.as_numpy("rows").max()) for result in results) > 2
