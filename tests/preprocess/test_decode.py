@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from proteus.errors import InvalidPicture, ProteusError
+from proteus.errors import InvalidPicture, MediaTooLarge
 from proteus.preprocess.decode import decode
 from tests.preprocess.pictures import LIMITS, encode, noise
 
@@ -100,7 +101,5 @@ def test_truncated_picture_is_an_error_of_ours(name: str) -> None:
 def test_damaged_byte_gives_a_picture_or_an_error_of_ours(name: str, place: float, value: int) -> None:
     data = bytearray(encode(noise(24, 18), name))
     data[int(place * len(data))] = value
-    try:
+    with contextlib.suppress(InvalidPicture, MediaTooLarge):
         assert decode(bytes(data), LIMITS).shape[2] == 3
-    except ProteusError as error:
-        assert "fix: " in str(error)

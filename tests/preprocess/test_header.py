@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 
@@ -80,10 +81,8 @@ def test_every_cut_of_a_header_is_an_error_of_ours() -> None:
     for name in ("PNG", "JPEG", "WEBP", "GIF", "BMP"):
         data = encode(noise(16, 16), name)
         for length in range(60):
-            try:
+            with contextlib.suppress(InvalidPicture):
                 read_header(data[:length], LIMITS)
-            except ProteusError as error:
-                assert "0x" not in str(error)
 
 
 def test_picture_of_many_frames_is_read_by_its_first() -> None:
