@@ -22,6 +22,7 @@ from proteus.contract import (
     IMAGE_PREPROCESS,
     IMAGE_TOKENS,
     LLM,
+    MADE_AT,
     PIXEL_VALUES,
     VISION_ENCODER,
     VISUAL_TOKENS,
@@ -164,7 +165,7 @@ def _ensemble(deployment: Deployment) -> str:
 
 def _steps() -> Iterator[str]:
     flow = (
-        (IMAGE_PREPROCESS, (IMAGE_BYTES, CACHE_KEY), (PIXEL_VALUES, CACHE_KEY_ECHO)),
+        (IMAGE_PREPROCESS, (IMAGE_BYTES, CACHE_KEY), (PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT)),
         (VISION_ENCODER, (PIXEL_VALUES,), (IMAGE_FEATURES,)),
         (CONNECTOR, (IMAGE_FEATURES,), (VISUAL_TOKENS,)),
     )

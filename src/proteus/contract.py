@@ -69,13 +69,19 @@ CACHE_KEY_ECHO = TensorSpec(
     (CACHE_KEY_BYTES,),
     "the key the answer was computed for; one that differs from the key asked for is a collision of the cache",
 )
+MADE_AT = TensorSpec(
+    "made_at_ns",
+    "INT64",
+    (1,),
+    "monotonic clock of the machine when the pixels were made; before the call was sent = answered from the cache",
+)
 PIXEL_VALUES = TensorSpec("pixel_values", "FP32", (CHANNELS, "S", "S"), "resized, cropped, normalised RGB")
 IMAGE_FEATURES = TensorSpec("image_features", "FP32", ("N", "C"), "selected layer(s) of the vision encoder")
 VISUAL_TOKENS = TensorSpec("visual_tokens", "FP32", ("N", "D"), "embeddings the language model reads in place of ids")
 
 PICTURE_ERRORS = (
-    "`invalid_picture`: empty, truncated, not a picture, a format that is not allowed, a side that is too short",
-    "`media_too_large`: more bytes, pixels, side or aspect ratio than `[image]` allows; decided from the header",
+    "`invalid_picture`: empty, truncated, not a picture, a format that is not allowed, too small, too elongated",
+    "`media_too_large`: more bytes, pixels or side than `[image]` allows; decided from the header",
 )
 QUEUE_ERROR = "a full queue (`max_queue` of the stage): Triton's own text, the door answers `queue_full`"
 INTERNAL_ERROR = "`internal`: ours; the text is fixed, the cause is in the server's log"
@@ -84,7 +90,7 @@ IMAGE_PREPROCESS = ModelSpec(
     name="image_preprocess",
     job="Bytes of a picture to the pixels the encoder reads, equal to the checkpoint's own image processor.",
     inputs=(IMAGE_BYTES, CACHE_KEY),
-    outputs=(PIXEL_VALUES, CACHE_KEY_ECHO),
+    outputs=(PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT),
     errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
 VISION_ENCODER = ModelSpec(
@@ -105,7 +111,7 @@ IMAGE_TOKENS = ModelSpec(
     name="image_tokens",
     job="Ensemble of the three above, with Triton's response cache in front.",
     inputs=(IMAGE_BYTES, CACHE_KEY),
-    outputs=(VISUAL_TOKENS, CACHE_KEY_ECHO),
+    outputs=(VISUAL_TOKENS, CACHE_KEY_ECHO, MADE_AT),
     errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
 LLM = ModelSpec(
@@ -155,7 +161,7 @@ CHAT = ModelSpec(
     outputs=(
         TensorSpec("text", "STRING", (1,), "UTF-8 piece of this event; may be empty"),
         TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
-        TensorSpec("report", "STRING", (1,), "JSON: finish_reason, usage, stages_ms; last event only"),
+        TensorSpec("report", "STRING", (1,), "JSON: finish_reason, usage, stages_ms, pictures; last event only"),
     ),
     errors=(
         "`invalid_request`: the document, a field, a part, a parameter; the text names it, its limit and the fix",
@@ -187,14 +193,17 @@ REQUEST_DOCUMENT = """\
 }
 ```
 
-- `messages` is the only field that must be there. `role` is `system`, `user` or `assistant`; `content` is text or a list
-  of parts. `{"type": "image"}` takes the next picture of `image_bytes`; with `data` the picture is in the document.
+- `messages` is the only field that must be there. `role` is `system`, `user` or `assistant`; `content` is text or a
+  list of parts. `{"type": "image"}` takes the next picture of `image_bytes`; with `data` the picture is in the JSON.
 - `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 are off; `seed` makes a sampled answer repeatable.
 - `max_tokens` left out means `[text] default_max_tokens`, or what the context leaves where that is less.
 - `cache_scope` separates tenants: pictures encoded under one scope are never answered from the cache to another.
 - Unknown fields are refused, and so are Triton request parameters that the door does not know.
 - Report of the last event: `finish_reason` (`stop`, `length`, `cancelled`), `usage` (`text_tokens`: every prompt token
-  that is not visual; `visual_tokens`; `output_tokens`), `stages_ms`.
+  that is not visual; `visual_tokens`; `output_tokens`), `stages_ms` (below), `pictures` (for each distinct picture
+  `encoded`, `cached` by Triton's response cache, or `shared` with a request that encoded it at the same moment).
+- Stages: `parse`, `plan` (headers, limits, digests), `prompt`, `encode` (image_tokens, preprocessing included),
+  `queue`, `prefill`, `decode` (of the language model), `total`.
 """
 
 

@@ -1,0 +1,51 @@
+"""A conversation with pictures in, streamed text out; the way through the stages is in `proteus.door`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proteus.backend.guard import Responses, responding
+from proteus.backend.models import TritonFleet
+from proteus.backend.startup import load_deployment
+from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
+from proteus.door.chat import Call, Chat
+from proteus.door.pictures import split
+
+
+class Reply:
+    def __init__(self, responses: Responses) -> None:
+        self.is_cancelled = responses.is_cancelled
+        self._responses = responses
+
+    def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None:
+        arrays = {"text": from_text(text), "token_ids": np.array(token_ids, dtype=np.int32)}
+        if report is not None:
+            arrays["report"] = from_text(report)
+        self._responses.send(arrays, final=report is not None)
+
+
+def read_call(request: Any) -> Call:
+    lengths = read(request, "image_lengths")
+    attached = split(read_bytes(request, "image_bytes") or b"", None if lengths is None else lengths.tolist())
+    return Call(document=read_string(request, "request"), attached=attached, context=read_context(request))
+
+
+class TritonPythonModel:
+    def initialize(self, args: dict[str, str]) -> None:
+        deployment = load_deployment(args)
+        self.fleet = TritonFleet(max_streams=deployment.chat.max_requests)
+        self.chat = Chat.from_deployment(deployment, self.fleet)
+
+    async def execute(self, requests: list[Any]) -> None:
+        await asyncio.gather(*(self.answer(request) for request in requests))
+
+    async def answer(self, request: Any) -> None:
+        with responding(request) as responses:
+            await self.chat.answer(read_call(request), Reply(responses))
+
+    def finalize(self) -> None:
+        self.fleet.close()

@@ -1,0 +1,62 @@
+"""What the door needs of the other models, in plain arrays: nouns and protocols, no Triton."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+ParameterValue = str | int | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What a call hands on, since Triton gives nothing of it to a model's children by itself."""
+
+    request_id: str = ""
+    parameters: Mapping[str, ParameterValue]
+    timeout_us: int = 0  # 0: none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPicture:
+    visual_tokens: npt.NDArray[np.float32]  # (N, D)
+    key_echo: bytes
+    made_at_ns: int  # monotonic clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmCall:
+    request_key: bytes
+    input_ids: npt.NDArray[np.int32]  # (T,)
+    visual_tokens: npt.NDArray[np.float32] | None  # (sum of span lengths, D)
+    visual_spans: tuple[tuple[int, int], ...]
+    sampling: bytes  # JSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmEnd:
+    finish_reason: str  # `stop`, `length` or `cancelled`
+    queue_us: int
+    prefill_us: int
+    decode_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmEvent:
+    text: str
+    token_ids: tuple[int, ...]
+    end: LlmEnd | None  # of the last event
+
+
+class Fleet(Protocol):
+    """The models behind the door; every method raises ProteusError."""
+
+    async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture: ...
+
+    def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]: ...
+
+    async def stop(self, request_key: bytes) -> None: ...

@@ -1,0 +1,60 @@
+"""Triton's tensors <-> numpy, by the names of the contract. Reading gives views where it can; to keep one, copy it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import triton_python_backend_utils as pb_utils
+
+from proteus.backend.fleet import Context
+from proteus.contract import TensorSpec
+
+Array = npt.NDArray[Any]
+
+
+def read(request: Any, tensor: str) -> Array | None:
+    """View of an input, valid while the request lives; None when an optional input was left out."""
+    found = pb_utils.get_input_tensor_by_name(request, tensor)
+    return None if found is None else found.as_numpy()
+
+
+def read_bytes(request: Any, tensor: str) -> bytes | None:
+    """Copy of a UINT8 input."""
+    array = read(request, tensor)
+    return None if array is None else array.tobytes()
+
+
+def read_string(request: Any, tensor: str) -> bytes:
+    """The one element of a required STRING input, undecoded."""
+    element = pb_utils.get_input_tensor_by_name(request, tensor).as_numpy().reshape(-1)[0]
+    return element if isinstance(element, bytes) else str(element).encode()
+
+
+def read_context(request: Any) -> Context:
+    """What a model must hand on to its children."""
+    parameters = json.loads(request.parameters() or "{}")
+    return Context(request_id=request.request_id(), parameters=parameters, timeout_us=request.timeout())
+
+
+def read_outputs(response: Any, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Outputs of a child that are there, by name; views that live as long as the response."""
+    found = {spec.name: pb_utils.get_output_tensor_by_name(response, spec.name) for spec in specs}
+    return {name: tensor.as_numpy() for name, tensor in found.items() if tensor is not None}
+
+
+def tensors(arrays: Mapping[str, Array]) -> list[Any]:
+    return [pb_utils.Tensor(name, array) for name, array in arrays.items()]
+
+
+def from_bytes(data: bytes) -> Array:
+    """Bytes as UINT8 [-1]."""
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def from_text(text: str) -> Array:
+    """Text as STRING [1]."""
+    return np.array([text.encode()], dtype=np.object_)

@@ -1,0 +1,145 @@
+"""The request document: JSON bytes to typed fields; every mistake is named with its field, value and fix."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+
+from proteus.deployment import TextLimits
+from proteus.errors import InvalidRequest
+
+MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
+FIXES = {
+    "extra_forbidden": "remove the field or correct its spelling; docs/contract.md lists every field",
+    "missing": "add the field",
+}
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TextContent(Part):
+    type: Literal["text"]
+    text: str
+
+
+class PictureContent(Part):
+    """The next picture of `image_bytes`, or, with `data`, one in base64."""
+
+    type: Literal["image"]
+    data: str | None = None
+
+
+Content = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[Annotated[TextContent | PictureContent, Field(discriminator="type")]], Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
+]
+
+
+class ChatMessage(Part):
+    role: Literal["system", "user", "assistant"]
+    content: Content
+
+    def parts(self) -> list[TextContent | PictureContent]:
+        """The content as parts, in order."""
+        return [TextContent(type="text", text=self.content)] if isinstance(self.content, str) else list(self.content)
+
+
+class ChatRequest(Part):
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    stop: list[Annotated[str, Field(min_length=1)]] = []
+    cache_scope: str = ""
+
+    @classmethod
+    def parse(cls, document: bytes, limits: TextLimits) -> Self:
+        """Raises InvalidRequest naming the field, its value, the limit and the fix."""
+        if len(document) > limits.max_request_bytes:
+            raise InvalidRequest(
+                f"the request document has {len(document):,} bytes",
+                limit=f"[text] max_request_bytes = {limits.max_request_bytes:,}",
+                fix="send pictures in image_bytes instead of base64, or a shorter conversation",
+            )
+        try:
+            text = document.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(
+                f"the request document is not UTF-8 (byte {error.start})", fix="encode the JSON document as UTF-8"
+            ) from error
+        try:
+            request = cls.model_validate_json(text)
+        except ValidationError as error:
+            raise _translate(error) from error
+        request._check(limits)
+        return request
+
+    def _check(self, limits: TextLimits) -> None:
+        _at_most("messages", len(self.messages), "max_messages", limits.max_messages)
+        _at_most("stop strings", len(self.stop), "max_stop_strings", limits.max_stop_strings)
+        for stop in self.stop:
+            _at_most("bytes in a stop string", len(stop.encode()), "max_stop_bytes", limits.max_stop_bytes)
+        if self.messages[-1].role != "user":
+            raise InvalidRequest(
+                f"the last message is the {self.messages[-1].role}'s", fix="end the conversation with a user message"
+            )
+        text_bytes = 0
+        for index, message in enumerate(self.messages):
+            parts = message.parts()
+            text_bytes += sum(len(part.text.encode()) for part in parts if isinstance(part, TextContent))
+            if not any(isinstance(part, PictureContent) or part.text for part in parts):
+                raise InvalidRequest(f"messages[{index}].content is empty", fix="add text or a picture")
+            if message.role != "user" and any(isinstance(part, PictureContent) for part in parts):
+                raise InvalidRequest(
+                    f"messages[{index}] is the {message.role}'s and holds a picture",
+                    fix="move the picture to a user message",
+                )
+        _at_most("bytes of text", text_bytes, "max_text_bytes", limits.max_text_bytes)
+
+
+def _at_most(what: str, count: int, key: str, limit: int) -> None:
+    if count > limit:
+        raise InvalidRequest(f"{count:,} {what}", limit=f"[text] {key} = {limit:,}", fix="send less")
+
+
+def _translate(error: ValidationError) -> InvalidRequest:
+    """The first mistake, and how many more there are."""
+    first, *others = error.errors(include_url=False)
+    more = f" (and {len(others)} more)" if others else ""
+    kind = first["type"]
+    if kind == "json_invalid":
+        return InvalidRequest(f"the request is not JSON: {first['ctx']['error']}", fix="send one JSON object")
+    field = _path(first["loc"])
+    if kind == "missing":
+        return InvalidRequest(f"{field} is missing{more}", fix=FIXES[kind])
+    if kind == "extra_forbidden":
+        return InvalidRequest(f"unknown field {field}{more}", fix=FIXES[kind])
+    what = f"{field or 'the request'} = {_short(first['input'])}{more}"
+    return InvalidRequest(what, limit=first["msg"], fix="correct the value")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`messages[0].content[1].data`; the tags of unions, which a client never wrote, are left out."""
+    path = ""
+    previous: int | str = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not (previous == "content" and part in ("text", "parts")) and not (
+            isinstance(previous, int) and part in ("text", "image")
+        ):
+            path += f".{part}" if path else part
+        previous = part
+    return path
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
