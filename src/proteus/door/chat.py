@@ -25,7 +25,7 @@ from proteus.cache.single_flight import SingleFlight
 from proteus.contract import VISUAL_TOKENS
 from proteus.deployment import Deployment
 from proteus.door.pictures import Picture, collect
-from proteus.door.request import ChatRequest, PictureContent
+from proteus.door.request import ChatRequest, PictureContent, shorten
 from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, PromptTooLong, ProteusError, QueueFull
 from proteus.families.llava import LlavaFamily
 from proteus.language.messages import Message, PicturePart, TextPart
@@ -210,7 +210,7 @@ class Chat:
 
 def _refuse_parameters(context: Context) -> None:
     if context.parameters:
-        names = ", ".join(sorted(context.parameters))
+        names = shorten(", ".join(sorted(context.parameters)))
         raise InvalidRequest(
             f"unknown request parameter {names}", fix='put every field into the JSON document of the input "request"'
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from proteus.deployment import TextLimits
 from proteus.errors import InvalidRequest
 
-MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
+MAX_ECHO_CHARS = 120  # of what a client sent, repeated in an error
 FIXES = {
     "extra_forbidden": "remove the field or correct its spelling; docs/contract.md lists every field",
     "missing": "add the field",
@@ -116,13 +116,13 @@ def _translate(error: ValidationError) -> InvalidRequest:
     kind = first["type"]
     if kind == "json_invalid":
         return InvalidRequest(f"the request is not JSON: {first['ctx']['error']}", fix="send one JSON object")
-    field = _path(first["loc"])
+    field = shorten(_path(first["loc"]))
     if kind == "missing":
         return InvalidRequest(f"{field} is missing{more}", fix=FIXES[kind])
     if kind == "extra_forbidden":
         return InvalidRequest(f"unknown field {field}{more}", fix=FIXES[kind])
-    what = f"{field or 'the request'} = {_short(first['input'])}{more}"
-    return InvalidRequest(what, limit=first["msg"], fix="correct the value")
+    what = f"{field or 'the request'} = {shorten(json.dumps(first['input'], default=str))}{more}"
+    return InvalidRequest(what, limit=shorten(first["msg"]), fix="correct the value")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -140,6 +140,6 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
+def shorten(text: str) -> str:
+    """An error names what was sent, it does not send it back."""
+    return text if len(text) <= MAX_ECHO_CHARS else text[: MAX_ECHO_CHARS - 1] + "…"

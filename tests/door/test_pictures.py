@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from proteus.door.pictures import collect, split
+from proteus.door.request import ChatMessage
+from proteus.errors import InvalidPicture, InvalidRequest, MediaTooLarge, ProteusError
+from tests.preprocess.pictures import LIMITS, encode, noise
+
+RED, BLUE, GREEN = (encode(noise(16, 12, seed)) for seed in range(3))
+
+
+def user(*parts: dict[str, Any]) -> ChatMessage:
+    return ChatMessage.model_validate({"role": "user", "content": list(parts)})
+
+
+def inline(data: bytes) -> dict[str, Any]:
+    return {"type": "image", "data": base64.b64encode(data).decode()}
+
+
+ATTACHED: dict[str, Any] = {"type": "image"}
+
+
+def test_pictures_come_in_the_order_of_the_parts() -> None:
+    messages = [user(ATTACHED, inline(BLUE)), user({"type": "text", "text": "and"}, ATTACHED)]
+    pictures = collect(messages, [RED, GREEN], LIMITS)
+    assert [picture.data for picture in pictures] == [RED, BLUE, GREEN]
+
+
+def test_equal_bytes_have_equal_digests_however_they_travel() -> None:
+    one, two, three = collect([user(ATTACHED, inline(RED), inline(BLUE))], [RED], LIMITS)
+    assert one.digest == two.digest != three.digest
+
+
+def test_base64_may_hold_line_breaks() -> None:
+    text = base64.encodebytes(RED).decode()
+    assert "\n" in text
+    (picture,) = collect([user({"type": "image", "data": text})], [], LIMITS)
+    assert picture.data == RED
+
+
+@pytest.mark.parametrize(
+    ("messages", "attached", "error", "words"),
+    [
+        ([user(ATTACHED)], [], InvalidRequest, ["1 attached", "holds 0"]),
+        ([user(inline(RED))], [RED], InvalidRequest, ["0 attached", "holds 1"]),
+        ([user(ATTACHED, ATTACHED)], [RED], InvalidRequest, ["2 attached", "holds 1"]),
+        ([user(*[ATTACHED] * 5)], [RED] * 5, MediaTooLarge, ["5 pictures", "max_pictures = 4"]),
+        ([user(ATTACHED)], [b""], InvalidPicture, ["0 bytes"]),
+        ([user({"type": "image", "data": "%%%"})], [], InvalidPicture, ["picture 1 is not base64"]),
+        ([user({"type": "image", "data": "QQ"})], [], InvalidPicture, ["padding"]),
+        ([user({"type": "image", "data": "_-8="})], [], InvalidPicture, ["standard alphabet"]),
+        ([user({"type": "image", "data": "é"})], [], InvalidPicture, ["not base64"]),
+        ([user({"type": "image", "data": "data:image/png;base64,QQ=="})], [], InvalidPicture, ["data: URL"]),
+        ([user({"type": "image", "data": "A" * 400_004})], [], MediaTooLarge, ["400,004 characters", "max_bytes"]),
+        ([user(inline(b"no picture"))], [], InvalidPicture, ["no known picture"]),
+    ],
+)
+def test_error_names_what_limit_and_fix(
+    messages: list[ChatMessage], attached: list[bytes], error: type[ProteusError], words: list[str]
+) -> None:
+    with pytest.raises(error) as caught:
+        collect(messages, attached, LIMITS)
+    for word in [*words, "fix: "]:
+        assert word in str(caught.value)
+
+
+def test_attached_bytes_are_cut_at_their_lengths() -> None:
+    assert split(b"abcdef", [1, 0, 5]) == (b"a", b"", b"bcdef")
+    assert split(b"abc", None) == (b"abc",)
+    assert split(b"", None) == ()
+
+
+@pytest.mark.parametrize("lengths", [[1, 1], [7], [], [-1, 4], [2**62, 2**62]])
+def test_lengths_that_do_not_fit_are_refused(lengths: list[int]) -> None:
+    with pytest.raises(InvalidRequest, match="image_bytes has 3 bytes"):
+        split(b"abc", lengths)
