@@ -19,6 +19,7 @@ REPORT = {
     "finish_reason": "stop",
     "usage": {"text_tokens": 9, "visual_tokens": 36, "output_tokens": 3},
     "stages_ms": {"queue": 0.5, "prefill": 12.0, "decode": 7.25},
+    "pictures": ["encoded"],
 }
 REFUSAL = "queue_full: 64 requests are waiting; limit: [llm] max_queue = 64; fix: try again later"
 

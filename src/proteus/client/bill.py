@@ -34,15 +34,16 @@ def bill_json(answer: Answer) -> str:
 
 
 def usage_table(answers: Mapping[str, Answer]) -> Table:
-    """A row of token counts and the finish reason for each named answer."""
+    """A row for each named answer: token counts, finish reason, where the visual tokens came from."""
     table = Table("", title="usage, tokens", title_justify="left")
     for column in ("text", "visual", "output"):
         table.add_column(column, justify="right")
     table.add_column("finish")
+    table.add_column("picture")
     for name, answer in answers.items():
         usage = answer.usage
         counts = (usage.text_tokens, usage.visual_tokens, usage.output_tokens)
-        table.add_row(name, *map(str, counts), answer.finish_reason)
+        table.add_row(name, *map(str, counts), answer.finish_reason, ", ".join(answer.pictures))
     return table
 
 

@@ -43,6 +43,7 @@ class AnswerBuilder:
             finish_reason=self._report["finish_reason"],
             usage=Usage(**{name: self._report["usage"][name] for name in Usage.__slots__}),
             stages_ms=MappingProxyType(dict(self._report["stages_ms"])),
+            pictures=tuple(self._report.get("pictures", ())),
         )
 
 

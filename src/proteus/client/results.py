@@ -30,3 +30,4 @@ class Answer:
     finish_reason: str  # "stop", "length" or "cancelled"
     usage: Usage
     stages_ms: Mapping[str, float]  # in the order of the stages
+    pictures: tuple[str, ...] = ()  # of each distinct picture: "encoded" for this request, "cached" or "shared"
