@@ -1,0 +1,70 @@
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+SERVE := .venv/.serve
+DEV := .venv/.dev
+CHECKED := src tests export client perf model_repository
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast perf-smoke lock clean clean-all
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+
+$(SERVE): requirements.lock tools/environment
+	@tools/environment requirements.lock --no-deps
+	@touch $@
+
+$(DEV): $(SERVE) requirements-dev.lock
+	@tools/environment requirements-dev.lock
+	@touch $@
+
+setup: $(SERVE)  ## Make .venv with all that serving needs (no torch)
+setup-dev: $(DEV)  ## Add torch, transformers and the test tools to .venv
+
+demo: $(SERVE)  ## Start a server, ask about three pictures, print usage and stage times, stop
+	@$(BIN)/proteus demo
+
+serve: $(SERVE)  ## Serve deployments/demo.toml, or DEPLOYMENT=FILE, until Ctrl-C
+	@$(BIN)/proteus serve $(if $(DEPLOYMENT),--deployment $(DEPLOYMENT))
+
+train: $(DEV)  ## Train the demo checkpoint on drawn pictures; goes on where it was stopped
+	@$(BIN)/python -m export.train
+
+eval: $(DEV)  ## Accuracy of the demo checkpoint by kind of question
+	@$(BIN)/python -m export.train.evaluate checkpoints/demo
+
+export: $(DEV)  ## Checkpoint to ONNX: CHECKPOINT=FOLDER [OUT=FOLDER]
+	@test -n "$(CHECKPOINT)" || { echo "proteus: say which: make export CHECKPOINT=FOLDER [OUT=FOLDER]" >&2; exit 2; }
+	@$(BIN)/python -m export $(CHECKPOINT) $(if $(OUT),--out $(OUT))
+
+configs: $(SERVE)  ## Write every config.pbtxt from deployments/demo.toml
+	@$(BIN)/python -m proteus.configs deployments/demo.toml
+
+lint: $(DEV)  ## Check style and format
+	@$(BIN)/ruff check $(CHECKED) && $(BIN)/ruff format --check $(CHECKED)
+
+format: $(DEV)  ## Write style fixes and format
+	@$(BIN)/ruff check --fix $(CHECKED); $(BIN)/ruff format $(CHECKED)
+
+types: $(DEV)  ## Check types
+	@$(BIN)/mypy
+
+test: lint types  ## Lint, types and all tests, with a real server
+	@$(BIN)/python -m pytest --durations=15
+
+test-fast: $(DEV)  ## Tests without server and oracle
+	@$(BIN)/python -m pytest -m "not server and not oracle and not slow"
+
+perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
+	@$(BIN)/python -m perf.smoke
+
+lock:  ## Resolve pyproject.toml afresh and write both lock files
+	@tools/lock
+
+clean:  ## Remove caches and logs
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache build dist src/*.egg-info var/*.log
+	@find src tests export client perf model_repository -name __pycache__ -prune -exec rm -rf {} +
+
+clean-all: clean  ## Remove the environment and all of var/ as well, training state included
+	@rm -rf .venv var
