@@ -36,9 +36,7 @@ def read_call(request: Any) -> Call:
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        deployment = load_deployment(args)
-        self.fleet = TritonFleet(max_streams=deployment.chat.max_requests)
-        self.chat = Chat.from_deployment(deployment, self.fleet)
+        self.chat = Chat.from_deployment(load_deployment(args), TritonFleet())
 
     async def execute(self, requests: list[Any]) -> None:
         await asyncio.gather(*(self.answer(request) for request in requests))
@@ -46,6 +44,3 @@ class TritonPythonModel:
     async def answer(self, request: Any) -> None:
         with responding(request) as responses:
             await self.chat.answer(read_call(request), Reply(responses))
-
-    def finalize(self) -> None:
-        self.fleet.close()

@@ -3,61 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from concurrent.futures import Executor
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from proteus.backend.failures import TRY_AGAIN, revive
+from proteus.backend.failures import revive
 from proteus.backend.fleet import Context
 from proteus.backend.tensors import Array, read_outputs, tensors
 from proteus.contract import ModelSpec
 from proteus.errors import InternalError, ProteusError, Unavailable
 
+SILENCE_S = 2.0  # between two responses of a stream, before its model is asked whether it lives
+Item = dict[str, Array] | ProteusError | None  # outputs of a response; how the stream ended, None for well
+
 
 async def call(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> dict[str, Array]:
     """Outputs of a model that answers once, as copies; raises the model's error."""
     try:
-        response = await _request(model, inputs, context).async_exec()
+        return _outputs(model, await _request(model, inputs, context).async_exec())
     except pb_utils.TritonModelException as error:
-        raise _logged(model, str(error)) from error
-    return {name: array.copy() for name, array in _outputs(model, response).items()}
+        raise _revived(model, str(error)) from error
 
 
 async def stream(
-    model: ModelSpec, inputs: Mapping[str, Array], context: Context, pumps: Executor
+    model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[dict[str, Array]]:
-    """Outputs of each response of a decoupled model; raises the model's error.
+    """Outputs of each response of a decoupled model, as copies; raises the model's error.
 
-    Triton 2.51 gives a blocking iterator, so a thread of `pumps` reads it, to the end even when nobody listens.
+    Triton 2.51 gives a blocking iterator, so a thread reads it, to its end even when nobody listens any more. It says
+    nothing when the model's process dies: after some silence, `ping` must raise for a model that is gone.
     """
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[dict[str, Array] | ProteusError | None] = asyncio.Queue()
+    arrived: asyncio.Queue[Item] = asyncio.Queue()
 
-    def pump(responses: Iterable[Any]) -> None:
-        last: ProteusError | None = None
-        try:
-            for response in responses:
-                outputs = {name: array.copy() for name, array in _outputs(model, response).items()}
-                if outputs:
-                    loop.call_soon_threadsafe(arrived.put_nowait, outputs)
-        except ProteusError as error:
-            last = error
-        except Exception as error:
-            last = _logged(model, str(error))
-        finally:
-            loop.call_soon_threadsafe(arrived.put_nowait, last)
+    def deliver(item: Item) -> None:
+        loop.call_soon_threadsafe(arrived.put_nowait, item)
 
     try:
         responses = await _request(model, inputs, context).async_exec(decoupled=True)
     except pb_utils.TritonModelException as error:
-        raise _logged(model, str(error)) from error
-    pumps.submit(pump, responses)
-    while isinstance(item := await arrived.get(), dict):
+        raise _revived(model, str(error)) from error
+    # A daemon: the iterator of a dead model never ends, and must not keep this process.
+    threading.Thread(target=_pump, args=(model, responses, deliver), name="pump", daemon=True).start()
+    while True:
+        try:
+            async with asyncio.timeout(SILENCE_S):
+                item = await arrived.get()
+        except TimeoutError:
+            await ping()
+            continue
+        if item is None:
+            return
+        if isinstance(item, ProteusError):
+            raise item
         yield item
-    if item is not None:
-        raise item
+
+
+def _pump(model: ModelSpec, responses: Iterable[Any], deliver: Callable[[Item], None]) -> None:
+    end: ProteusError | None = None
+    try:
+        for response in responses:
+            if outputs := _outputs(model, response):
+                deliver(outputs)
+    except ProteusError as error:
+        end = error
+    except Exception as error:
+        end = _revived(model, str(error))
+    deliver(end)
 
 
 def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Any:
@@ -73,17 +87,12 @@ def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) ->
 
 def _outputs(model: ModelSpec, response: Any) -> dict[str, Array]:
     if response.has_error():
-        raise _logged(model, response.error().message())
-    return read_outputs(response, model.outputs)
+        raise _revived(model, response.error().message())
+    return {name: array.copy() for name, array in read_outputs(response, model.outputs).items()}
 
 
-def _logged(model: ModelSpec, text: str) -> ProteusError:
+def _revived(model: ModelSpec, text: str) -> ProteusError:
     error = revive(text, model.name)
     if isinstance(error, InternalError | Unavailable):
         pb_utils.Logger.log_error(f"{model.name} answered: {text}")
     return error
-
-
-def ended_early(model: ModelSpec) -> ProteusError:
-    """For a stream that stopped before its last event: the model's process died."""
-    return Unavailable(f"{model.name} stopped answering", fix=TRY_AGAIN)

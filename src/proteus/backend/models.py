@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from proteus.backend import calls
+from proteus.backend.failures import TRY_AGAIN
 from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmEvent
 from proteus.backend.tensors import Array, from_bytes
-from proteus.contract import IMAGE_TOKENS, LLM
+from proteus.contract import IMAGE_TOKENS, LLM, REQUEST_KEY_BYTES
+from proteus.errors import Unavailable
+
+NOBODY = bytes(REQUEST_KEY_BYTES)  # a request key that no request has: to stop it asks whether the model lives
+STOP_TIMEOUT_S = 5.0
 
 
 class TritonFleet:
-    """A thread per open stream reads the language model's responses, another one those of its `stop`."""
-
-    def __init__(self, *, max_streams: int) -> None:
-        self._pumps = ThreadPoolExecutor(2 * max_streams, thread_name_prefix="pump")
-
     async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture:
+        """As in Fleet."""
         inputs = {"image_bytes": from_bytes(picture)[None], "cache_key": from_bytes(key)[None]}
         outputs = await calls.call(IMAGE_TOKENS, inputs, context)
         return EncodedPicture(
@@ -29,6 +30,7 @@ class TritonFleet:
         )
 
     async def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]:
+        """As in Fleet."""
         inputs: dict[str, Array] = {
             "input_ids": call.input_ids,
             "sampling": from_bytes(call.sampling),
@@ -38,20 +40,29 @@ class TritonFleet:
             inputs["visual_tokens"] = call.visual_tokens
             inputs["visual_spans"] = np.array(call.visual_spans, dtype=np.int32)
         ended = False
-        async for outputs in calls.stream(LLM, inputs, context, self._pumps):
+        async for outputs in calls.stream(LLM, inputs, context, self._ping):
             event = _event(outputs)
             ended = event.end is not None
             yield event
         if not ended:
-            raise calls.ended_early(LLM)
+            raise Unavailable(f"{LLM.name} stopped answering", fix=TRY_AGAIN)
 
     async def stop(self, request_key: bytes) -> None:
+        """As in Fleet."""
         inputs = {"request_key": from_bytes(request_key), "stop": np.array([True])}
-        async for _ in calls.stream(LLM, inputs, Context(parameters={}), self._pumps):
-            pass
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                async for _ in calls.stream(LLM, inputs, Context(parameters={}), _wait_on):
+                    pass
+        except TimeoutError as error:
+            raise Unavailable(f"{LLM.name} does not answer", fix=TRY_AGAIN) from error
 
-    def close(self) -> None:
-        self._pumps.shutdown(wait=False, cancel_futures=True)
+    async def _ping(self) -> None:
+        await self.stop(NOBODY)
+
+
+async def _wait_on() -> None:
+    """For a stream whose end has a timeout of its own."""
 
 
 def _event(outputs: dict[str, Array]) -> LlmEvent:
