@@ -101,6 +101,7 @@ def export_checkpoint(
         progress("writing the model repository")
         manifest = _manifest(checkpoint, model, comparisons)
         path = repository / MANIFEST
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         configs.write(Deployment.load(staged.root / staged.deployment), template=DEMO.root / DEMO.repository)
         file_bytes = {
