@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 
-from proteus.launcher import LaunchFailed, RestartPolicy, Server
+from proteus.launcher import LaunchFailed, Repository, RestartPolicy, Server
 from proteus.launcher.processes import is_alive
 from tests.server.toys import BROKEN, write_onnx_model, write_python_model
 
@@ -79,6 +79,14 @@ def test_server_listens_on_loopback_only(toy: Server) -> None:
     }
 
 
+def test_machine_with_fewer_cores_than_the_deployment_is_warned_about(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server(Repository(path=repository, cores=10_000)) as server:
+        assert "cores, the deployment expects 10000" in caplog.text
+        assert ask(server, 1.0) == 2.0
+
+
 def test_servers_run_side_by_side(toy: Server, repository: Path) -> None:
     with Server.for_repository(repository) as other:
         assert {port for _, port in toy.ports.items()}.isdisjoint(port for _, port in other.ports.items())
@@ -126,6 +134,8 @@ def test_stopped_server_leaves_nothing_behind(repository: Path) -> None:
     server.stop()
     assert not any(is_alive(pid) for pid in pids)
     assert not any(trace.exists() for trace in traces)
+    with server:
+        assert ask(server, 1.0) == 2.0
 
 
 def test_stop_of_a_restarted_server_leaves_nothing_behind(repository: Path) -> None:
@@ -170,18 +180,30 @@ def test_model_that_fails_to_load_shows_its_reason(repository: Path, tmp_path: P
     assert "failed to load 'broken'" in log.read_text()
 
 
-def test_onnxruntime_backend_answers_a_batch_of_requests_together(tmp_path: Path) -> None:
-    repository = write_onnx_model(tmp_path / "repository", "scale")
-    sent = [np.full((1 + index % 2, 3), index, np.float32) for index in range(5)]
+@pytest.fixture
+def look_up(tmp_path: Path) -> Iterator[Callable[[list[int]], triton.InferResult]]:
+    repository = write_onnx_model(tmp_path / "repository", "squares")
     with Server.for_repository(repository) as server, triton.InferenceServerClient(server.ports.grpc_url) as client:
 
-        def scale(rows: np.ndarray) -> triton.InferResult:
-            tensor = triton.InferInput("x", list(rows.shape), "FP32")
-            tensor.set_data_from_numpy(rows)
-            return client.infer("scale", [tensor], client_timeout=10)
+        def ask_for(indices: list[int]) -> triton.InferResult:
+            tensor = triton.InferInput("index", [len(indices), 1], "INT64")
+            tensor.set_data_from_numpy(np.array(indices).reshape(-1, 1))
+            return client.infer("squares", [tensor], client_timeout=10)
 
-        with ThreadPoolExecutor(len(sent)) as pool:
-            results = list(pool.map(scale, sent))
-    for rows, result in zip(sent, results, strict=True):
-        np.testing.assert_array_equal(result.as_numpy("y"), 2 * rows)
-    assert max(int(result.as_numpy("rows").max()) for result in results) > 2
+        yield ask_for
+
+
+def test_onnxruntime_backend_runs_requests_together_and_fails_them_alone(
+    look_up: Callable[[list[int]], triton.InferResult],
+) -> None:
+    sent = [[1], [2, 3], [4], [5, 6]]
+    with ThreadPoolExecutor(len(sent)) as pool:
+        results = list(pool.map(look_up, sent))
+        for indices, result in zip(sent, results, strict=True):
+            assert result.as_numpy("square").ravel().tolist() == [index**2 for index in indices]
+        assert max(int(result.as_numpy("rows").max()) for result in results) > 2
+
+        bad, good = pool.submit(look_up, [99]), [pool.submit(look_up, [index]) for index in (7, 8, 9)]
+        assert [one.result().as_numpy("square").item() for one in good] == [49, 64, 81]
+        with pytest.raises(triton.InferenceServerException, match="internal: the model could not be run"):
+            bad.result()

@@ -27,10 +27,10 @@ input [ { name: "x" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU count: 2 } ]
 """
-SCALE = """
+LOOK_UP = """
 max_batch_size: 8
-input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
-output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] }, { name: "rows" data_type: TYPE_INT64 dims: [ 1 ] } ]
+input [ { name: "index" data_type: TYPE_INT64 dims: [ 1 ] } ]
+output [ { name: "square" data_type: TYPE_FP32 dims: [ 1 ] }, { name: "rows" data_type: TYPE_INT64 dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 dynamic_batching { max_queue_delay_microseconds: 200000 preferred_batch_size: [ 8 ] }
 """
@@ -46,26 +46,29 @@ def write_python_model(repository: Path, name: str, code: str = ADD_ONE) -> Path
 
 
 def write_onnx_model(repository: Path, name: str) -> Path:
-    """A batched ONNX model: `y` is twice `x` (B, 3), `rows` (B, 1) is the size of the batch that it ran in."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["B", 3])
+    """A batched ONNX model that looks up squares of 0 to 9 and fails on every other `index` (B, 1).
+
+    `rows` (B, 1) is the size of the batch that it ran in.
+    """
+    index = helper.make_tensor_value_info("index", TensorProto.INT64, ["B", 1])
+    square = helper.make_tensor_value_info("square", TensorProto.FLOAT, ["B", 1])
     rows = helper.make_tensor_value_info("rows", TensorProto.INT64, ["B", 1])
     constants = [
-        helper.make_tensor("two", TensorProto.FLOAT, [], [2.0]),
+        helper.make_tensor("squares", TensorProto.FLOAT, [10], np.arange(10.0) ** 2),
         helper.make_tensor("zero", TensorProto.INT64, [1], [0]),
-        helper.make_tensor("one", TensorProto.INT64, [1], np.array([1])),
+        helper.make_tensor("one", TensorProto.INT64, [1], [1]),
     ]
     nodes = [
-        helper.make_node("Mul", ["x", "two"], ["y"]),
-        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["squares", "index"], ["square"]),
+        helper.make_node("Shape", ["index"], ["shape"]),
         helper.make_node("Gather", ["shape", "zero"], ["batch"]),
         helper.make_node("Concat", ["batch", "one"], ["column"], axis=0),
         helper.make_node("Expand", ["batch", "column"], ["rows"]),
     ]
-    graph = helper.make_graph(nodes, name, [x], [y, rows], constants)
+    graph = helper.make_graph(nodes, name, [index], [square, rows], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     version = repository / name / "1"
     version.mkdir(parents=True)
     onnx.save(model, version / "model.onnx")
-    (repository / name / "config.pbtxt").write_text(f'name: "{name}"\nbackend: "onnxruntime"\n{SCALE}')
+    (repository / name / "config.pbtxt").write_text(f'name: "{name}"\nbackend: "onnxruntime"\n{LOOK_UP}')
     return repository

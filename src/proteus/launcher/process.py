@@ -36,10 +36,9 @@ class ServerProcess:
             env=environment,
             start_new_session=True,
         )
-        assert guard.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
-        answer = guard.stdout.readline()
+        answer = guard.stdout.readline() if guard.stdout else b""
         if not answer.strip().isdigit():
-            guard.wait()
+            guard.communicate()
             raise LaunchFailed("the server process could not be started", fix="read the error printed above")
         return ServerProcess(pid=int(answer), folder=folder, shm_prefix=shm_prefix, _guardian=guard)
 

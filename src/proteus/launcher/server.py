@@ -135,9 +135,7 @@ class Server:
         """Where the server's log is."""
         if self._log_given is not None:
             return self._log_given
-        if self._folder is None:
-            raise LaunchFailed("the server is not started", fix="call start() first")
-        return self._folder / "server.log"
+        return self._own_folder() / "server.log"
 
     def stub_pids(self) -> dict[str, list[int]]:
         """Process ids of the backend stubs by model."""
@@ -163,6 +161,8 @@ class Server:
         """
         if self._process is not None:
             raise LaunchFailed("the server is already started", fix="stop() it first, or make another Server")
+        self._stopping.clear()
+        self._ended.clear()
         self._warn_of_few_cores()
         self._folder = Path(tempfile.mkdtemp(prefix="proteus-"))
         try:
@@ -173,8 +173,6 @@ class Server:
         except BaseException:
             self._end_process()
             raise
-        self._stopping.clear()
-        self._ended.clear()
         if self._watch:
             self._watcher = threading.Thread(target=self._keep_running, name="proteus-watch", daemon=True)
             self._watcher.start()
@@ -218,6 +216,11 @@ class Server:
             raise LaunchFailed("the server is not running", fix="call start() first")
         return self._process
 
+    def _own_folder(self) -> Path:
+        if self._folder is None:
+            raise LaunchFailed("the server is not started", fix="call start() first")
+        return self._folder
+
     def _warn_of_few_cores(self) -> None:
         cores = len(os.sched_getaffinity(0))
         if self.repository.cores is not None and cores < self.repository.cores:
@@ -237,18 +240,18 @@ class Server:
         self._start_process()
 
     def _start_process(self) -> None:
-        assert self._folder is not None  # noqa: S101 - set by start()
+        folder = self._own_folder()
         for name, port in self._ports.items():
             if not ports.is_free(port):
                 raise LaunchFailed(
                     f"{name} port {port} is {PORT_TAKEN}", fix="give another one, or none to have one chosen"
                 )
         wheel = layout.Wheel.find()
-        prefix = f"{self._folder.name}-{secrets.token_hex(3)}"
+        prefix = f"{folder.name}-{secrets.token_hex(3)}"
         command = layout.command(
             wheel,
             repository=self.repository.path.resolve(),
-            backends=self._folder / "backends",
+            backends=folder / "backends",
             ports=self._ports,
             response_cache_bytes=self.repository.response_cache_bytes,
             shm_prefix=prefix,
@@ -257,7 +260,7 @@ class Server:
         self._process = ServerProcess.start(
             command,
             environment=layout.environment(wheel, os.environ),
-            folder=self._folder,
+            folder=folder,
             shm_prefix=prefix,
             log=self.log,
         )

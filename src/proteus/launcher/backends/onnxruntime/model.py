@@ -34,13 +34,12 @@ class TritonPythonModel:
         self.batched = config["max_batch_size"] > 0
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        fed = [self._read(request) for request in requests]
-        if self.batched and len(fed) > 1:
+        if self.batched and len(requests) > 1:
             try:
-                return self._run_together(fed)
+                return self._run_together([self._read(request) for request in requests])
             except Exception as error:
-                pb_utils.Logger.log_warn(f"a batch of {len(fed)} failed, running it one by one: {error}")
-        return [self._run_alone(feed) for feed in fed]
+                pb_utils.Logger.log_warn(f"a batch of {len(requests)} failed, running it one by one: {error}")
+        return [self._run_alone(request) for request in requests]
 
     def _read(self, request: Any) -> dict[str, np.ndarray]:
         tensors = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
@@ -50,15 +49,15 @@ class TritonPythonModel:
         results = self.session.run(list(self.outputs), feed)
         return [result.astype(kind, copy=False) for result, kind in zip(results, self.outputs.values(), strict=True)]
 
-    def _run_together(self, fed: list[dict[str, np.ndarray]]) -> list[Any]:
-        rows = np.cumsum([len(next(iter(feed.values()))) for feed in fed])[:-1]
-        batch = {name: np.concatenate([feed[name] for feed in fed]) for name in self.inputs}
-        split = [np.split(result, rows) for result in self._run(batch)]
+    def _run_together(self, feeds: list[dict[str, np.ndarray]]) -> list[Any]:
+        ends = np.cumsum([len(next(iter(feed.values()))) for feed in feeds])[:-1]
+        batch = {name: np.concatenate([feed[name] for feed in feeds]) for name in self.inputs}
+        split = [np.split(result, ends) for result in self._run(batch)]
         return [self._response(parts) for parts in zip(*split, strict=True)]
 
-    def _run_alone(self, feed: dict[str, np.ndarray]) -> Any:
+    def _run_alone(self, request: Any) -> Any:
         try:
-            return self._response(self._run(feed))
+            return self._response(self._run(self._read(request)))
         except Exception as error:
             pb_utils.Logger.log_error(f"a request failed: {error}")
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(FAILED))
