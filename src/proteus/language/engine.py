@@ -84,6 +84,11 @@ class OnnxEngine:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    @property
+    def num_in_flight(self) -> int:
+        """Requests that decode or wait."""
+        return self._schedule.num_in_flight
+
     def check(self) -> None:
         """Raises RuntimeError when slots, queue and requests in flight do not add up."""
         self._schedule.check()

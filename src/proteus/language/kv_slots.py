@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-import numpy.typing as npt
 
 
 class KvSlots:
@@ -31,10 +30,6 @@ class KvSlots:
 
     def release(self, slot: int) -> None:
         heapq.heappush(self._free, slot)
-
-    def layers(self) -> list[npt.NDArray[np.float32]]:
-        """Keys and values of layer 0, of layer 1, …; each (num_slots, G, T, d)."""
-        return [buffer for pair in zip(self.keys, self.values, strict=True) for buffer in pair]
 
     def check(self) -> None:
         """Raises RuntimeError unless every free slot is a slot and is free once."""

@@ -28,6 +28,11 @@ class Schedule:
         self._remembered: OrderedDict[bytes, None] = OrderedDict()  # keys to stop on arrival, oldest first
         self._closed = False
 
+    @property
+    def num_in_flight(self) -> int:
+        with self._changed:
+            return len(self._in_flight)
+
     def submit(self, sequence: LiveSequence) -> None:
         """Queue it; raises QueueFull, InvalidRequest (key in use) or Unavailable (closed) and changes nothing then."""
         key = sequence.request.request_key

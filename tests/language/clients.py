@@ -1,0 +1,82 @@
+"""Clients of an engine in one process: they collect the events of a request, and can stop in the middle."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from proteus.language.engine import Event, Failure, Finish, GenerationRequest, OnnxEngine
+from proteus.language.sampling import Sampling
+
+PATIENCE_S = 60.0  # no test waits so long unless something hangs
+
+
+@dataclass
+class Client:
+    """Submits one request; `on_event` runs in the engine's thread before the event is noted."""
+
+    engine: OnnxEngine
+    input_ids: Sequence[int]
+    sampling: Sampling = field(default_factory=Sampling)
+    visual_tokens: np.ndarray[Any, np.dtype[np.float32]] | None = None
+    visual_spans: tuple[tuple[int, int], ...] = ()
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    on_event: Callable[[Event | Failure], None] = lambda event: None
+    events: list[Event | Failure] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def submit(self) -> Client:
+        request = GenerationRequest(
+            request_key=self.key,
+            input_ids=np.array(self.input_ids, dtype=np.int32),
+            visual_tokens=self.visual_tokens,
+            visual_spans=self.visual_spans,
+            sampling=self.sampling,
+        )
+        self.engine.submit(request, self._take)
+        return self
+
+    def cancel(self) -> None:
+        self.engine.cancel(self.key)
+
+    def wait(self) -> Client:
+        assert self.ended.wait(PATIENCE_S), f"no end after {len(self.events)} events"
+        return self
+
+    def _take(self, event: Event | Failure) -> None:
+        assert not self.ended.is_set(), "an event after the last one"
+        self.on_event(event)
+        self.events.append(event)
+        if isinstance(event, Failure) or event.finish is not None:
+            self.ended.set()
+
+    @property
+    def ids(self) -> list[int]:
+        return [number for event in self.events if isinstance(event, Event) for number in event.token_ids]
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Event))
+
+    @property
+    def finish(self) -> Finish:
+        last = self.events[-1]
+        assert isinstance(last, Event), last
+        assert last.finish is not None
+        return last.finish
+
+    @property
+    def failure(self) -> Failure:
+        last = self.events[-1]
+        assert isinstance(last, Failure)
+        return last
+
+
+def ask(engine: OnnxEngine, input_ids: Sequence[int], **sampling: Any) -> Client:
+    """The whole answer."""
+    return Client(engine, input_ids, Sampling(**sampling)).submit().wait()

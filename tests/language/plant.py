@@ -1,0 +1,32 @@
+"""Copies of an export with something wrong in them, to see what the engine makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+
+def copy(folder: Path, to: Path, **manifest: Any) -> Path:
+    """The llm folder of an export, with other values in its manifest."""
+    shutil.copytree(folder, to)
+    path = to / "export.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **manifest}))
+    return to
+
+
+def edit_embedding(folder: Path, *, num_rows: int | None = None, nan_row: int | None = None) -> None:
+    """Keep only the first rows of the token embedding, or spoil one."""
+    path = folder / "embedding.onnx"
+    model = onnx.load(path)
+    (table,) = (tensor for tensor in model.graph.initializer if len(tensor.dims) == 2)
+    rows = numpy_helper.to_array(table).copy()
+    if nan_row is not None:
+        rows[nan_row] = np.nan
+    table.CopyFrom(numpy_helper.from_array(rows[:num_rows], table.name))
+    onnx.save(model, path)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from proteus.language.stream import Detokenizer, StopStrings, TextStream
+from tests.language.checkpoints import TOKENIZERS
+
+KINDS = tuple(TOKENIZERS)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(folders: dict[str, Path]) -> dict[str, Tokenizer]:
+    return {kind: Tokenizer.from_file(str(folder / "tokenizer.json")) for kind, folder in folders.items()}
+
+
+def pieces_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    stream = TextStream(Detokenizer(tokenizer))
+    return [*[stream.push(number) for number in ids], stream.flush()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(places=st.lists(st.integers(0, 10_000), max_size=40))
+@settings(deadline=None, max_examples=120)
+def test_pieces_of_any_ids_add_up_to_their_text(tokenizers: dict[str, Tokenizer], kind: str, places: list[int]) -> None:
+    tokenizer = tokenizers[kind]
+    ids = [place % tokenizer.get_vocab_size() for place in places]
+    assert "".join(pieces_of(tokenizer, ids)) == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from("ab 👩é日\n")), max_size=30))
+@example("👩‍👩‍👧‍👦 日本語 é")
+@settings(deadline=None, max_examples=60)
+def test_pieces_are_whole_characters(tokenizers: dict[str, Tokenizer], kind: str, text: str) -> None:
+    tokenizer = tokenizers[kind]
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    whole = tokenizer.decode(ids, skip_special_tokens=True)
+    for so_far in accumulate(pieces_of(tokenizer, ids)):
+        assert whole.startswith(so_far)
+
+
+def test_text_comes_with_the_token_that_completes_it(tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = tokenizers["bytes"]
+    ids = [number for character in "a é!" for number in tokenizer.encode(character).ids]
+    assert pieces_of(tokenizer, ids) == ["a", " ", "", "é", "!", ""]
+
+
+def test_an_unfinished_character_at_the_end_is_flushed(tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer = tokenizers["bytes"]
+    ids = tokenizer.encode("é").ids[:1]
+    assert pieces_of(tokenizer, ids) == ["", "\N{REPLACEMENT CHARACTER}"]
+
+
+def cut(pieces: list[str], stops: list[str]) -> tuple[str, bool]:
+    matcher = StopStrings(stops)
+    text = "".join(matcher.push(piece) for piece in pieces)
+    return text + matcher.flush(), matcher.found
+
+
+@given(
+    pieces=st.lists(st.text("ab", max_size=4), max_size=12),
+    stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=3),
+)
+@settings(deadline=None, max_examples=200)
+def test_text_is_cut_before_the_stop_string_that_is_complete_first(pieces: list[str], stops: list[str]) -> None:
+    text = "".join(pieces)
+    ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
+    expected = text
+    if ends:
+        longest = max(len(stop) for stop in stops if text[: ends[0]].endswith(stop))
+        expected = text[: ends[0] - longest]
+    assert cut(pieces, stops) == (expected, bool(ends))
+
+
+@given(
+    pieces=st.lists(st.text("ab", max_size=4), max_size=12),
+    stops=st.lists(st.text("ab", min_size=1, max_size=5), max_size=3),
+)
+@settings(deadline=None)
+def test_nothing_is_given_out_that_is_taken_back(pieces: list[str], stops: list[str]) -> None:
+    final, _ = cut(pieces, stops)
+    matcher, given_out = StopStrings(stops), ""
+    for piece in pieces:
+        given_out += matcher.push(piece)
+        assert final.startswith(given_out)
+
+
+def test_only_what_could_begin_a_stop_string_is_held_back() -> None:
+    matcher = StopStrings(["\n\nUser:"])
+    assert [matcher.push(piece) for piece in ("Red.", "\n", "\nUs", "eful")] == ["Red.", "", "", "\n\nUseful"]
