@@ -136,6 +136,9 @@ def _random_model(config: LlavaConfig, seed: int) -> LlavaForConditionalGenerati
             else:
                 fan_in = math.prod(parameter.shape[1:])
                 parameter.copy_(noise * (3.0 if name.startswith("lm_head") else 1.2) / math.sqrt(fan_in))
+        if config.tie_word_embeddings:  # or the likeliest token is always the one just read
+            model.get_input_embeddings().weight.mul_(0.2)
+            model.model.language_model.norm.weight.mul_(4.0)
     return model.eval()
 
 
