@@ -105,7 +105,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert self.slots.num_free == NUM_SLOTS - len(self.running)
 
 
-ScheduleMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ScheduleMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 test_any_order_of_calls_adds_up = ScheduleMachine.TestCase
 
 
