@@ -69,6 +69,14 @@ def test_layers_after_the_selected_one_are_not_in_the_file(tiny_export: Path) ->
     assert not any("encoder.layers.1." in name or "post_layernorm" in name for name in names)
 
 
+def test_each_normalisation_of_the_decoder_is_one_operator(
+    exported: tuple[Path, Path], manifest: dict[str, Any]
+) -> None:
+    operators = [node.op_type for node in onnx.load(exported[1] / "model_repository" / FILES[3]).graph.node]
+    assert operators.count("SimplifiedLayerNormalization") == 2 * manifest["num_layers"] + 1
+    assert operators.count("GroupQueryAttention") == manifest["num_layers"]
+
+
 def test_files_do_not_tell_where_they_were_made(exported: tuple[Path, Path]) -> None:
     for file in FILES:
         content = (exported[1] / "model_repository" / file).read_bytes()
