@@ -121,7 +121,7 @@ def test_new_repository_is_filled_with_configs_and_models(deployment: Deployment
         *(f"{model.name}/config.pbtxt" for model in MODELS),
         *(f"{name}/1/model.py" for name in ("chat", "llm", "image_preprocess")),
     }
-    assert (repository / "image_tokens" / "1").is_dir()
+    assert (repository / "image_tokens" / "1" / ".gitkeep").exists()
     assert configs.stale(deployment) == []
     (repository / "llm" / "config.pbtxt").write_text("", encoding="utf-8")
     assert configs.stale(deployment) == [repository / "llm" / "config.pbtxt"]

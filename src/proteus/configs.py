@@ -94,7 +94,9 @@ def write(deployment: Deployment, *, template: Path | None = None) -> list[Path]
     written = []
     for name, text in render(deployment, read_shapes(deployment)).items():
         version = repository / name / "1"
-        version.mkdir(parents=True, exist_ok=True)  # an ensemble needs an empty version folder
+        version.mkdir(parents=True, exist_ok=True)
+        if name == IMAGE_TOKENS.name:
+            (version / ".gitkeep").touch()  # Triton wants the version folder of an ensemble, git keeps no empty one
         (repository / name / "config.pbtxt").write_text(text, encoding="utf-8")
         written.append(repository / name / "config.pbtxt")
         source = template / name / "1" / "model.py" if template is not None else None

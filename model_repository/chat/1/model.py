@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from proteus.backend.guard import Responses, responding
+from proteus.backend.heartbeat import beat
 from proteus.backend.models import TritonFleet
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
@@ -36,11 +37,18 @@ def read_call(request: Any) -> Call:
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        self.chat = Chat.from_deployment(load_deployment(args), TritonFleet())
+        deployment = load_deployment(args)
+        self.fleet = TritonFleet(max_calls=deployment.chat.max_requests)
+        self.chat = Chat.from_deployment(deployment, self.fleet)
+        self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
+        self.heart = self.heart or asyncio.create_task(beat())
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
         with responding(request) as responses:
             await self.chat.answer(read_call(request), Reply(responses))
+
+    def finalize(self) -> None:
+        self.fleet.close()

@@ -1,10 +1,15 @@
-"""Calls from one model to another (BLS) that hand on parameters, timeout and request id."""
+"""Calls from one model to another (BLS) that hand on parameters, timeout and request id.
+
+`async_exec` of Triton 2.51 waits in the event loop's default pool of a few threads, for a stream until its first
+response: calls that wait in a queue would keep out the `stop` that empties it. So every call waits in its own thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -16,37 +21,39 @@ from proteus.contract import ModelSpec
 from proteus.errors import InternalError, ProteusError, Unavailable
 
 SILENCE_S = 2.0  # between two responses of a stream, before its model is asked whether it lives
+# After its end, a stream's iterator is kept this long. Triton 2.51 drops its own reference a moment later in a thread
+# without Python's lock: were that the last one, the arrays in it would be freed there, and memory corrupted.
+KEEP_S = 2.0
 Item = dict[str, Array] | ProteusError | None  # outputs of a response; how the stream ended, None for well
 
 
-async def call(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> dict[str, Array]:
-    """Outputs of a model that answers once, as copies; raises the model's error."""
-    try:
-        return _outputs(model, await _request(model, inputs, context).async_exec())
-    except pb_utils.TritonModelException as error:
-        raise _revived(model, str(error)) from error
+async def call(model: ModelSpec, inputs: Mapping[str, Array], context: Context, threads: Executor) -> dict[str, Array]:
+    """Outputs of a model that answers once; raises the model's error."""
+    request = _request(model, inputs, context)
+
+    def answer() -> dict[str, Array]:
+        try:
+            return _outputs(model, request.exec())
+        except pb_utils.TritonModelException as error:
+            raise _revived(model, str(error)) from error
+
+    return await asyncio.get_running_loop().run_in_executor(threads, answer)
 
 
 async def stream(
     model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[dict[str, Array]]:
-    """Outputs of each response of a decoupled model, as copies; raises the model's error.
+    """Outputs of each response of a decoupled model; raises the model's error.
 
-    Triton 2.51 gives a blocking iterator, so a thread reads it, to its end even when nobody listens any more. It says
-    nothing when the model's process dies: after some silence, `ping` must raise for a model that is gone.
+    Triton 2.51 gives a blocking iterator, which is read to its end even when nobody listens any more. It says nothing
+    when the model's process dies: after some silence, `ping` must raise for a model that is gone.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[Item] = asyncio.Queue()
 
-    def deliver(item: Item) -> None:
-        loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-    try:
-        responses = await _request(model, inputs, context).async_exec(decoupled=True)
-    except pb_utils.TritonModelException as error:
-        raise _revived(model, str(error)) from error
+    request = _request(model, inputs, context)
     # A daemon: the iterator of a dead model never ends, and must not keep this process.
-    threading.Thread(target=_pump, args=(model, responses, deliver), name="pump", daemon=True).start()
+    threading.Thread(target=_pump, args=(model, request, loop, arrived), name="pump", daemon=True).start()
     while True:
         try:
             async with asyncio.timeout(SILENCE_S):
@@ -61,17 +68,25 @@ async def stream(
         yield item
 
 
-def _pump(model: ModelSpec, responses: Iterable[Any], deliver: Callable[[Item], None]) -> None:
+def _pump(model: ModelSpec, request: Any, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Item]) -> None:
+    """Read a whole stream in a thread, handing its responses and its end to the event loop."""
+    responses: Any = None
     end: ProteusError | None = None
     try:
+        responses = request.exec(decoupled=True)
         for response in responses:
             if outputs := _outputs(model, response):
-                deliver(outputs)
+                loop.call_soon_threadsafe(arrived.put_nowait, outputs)
     except ProteusError as error:
         end = error
     except Exception as error:
         end = _revived(model, str(error))
-    deliver(end)
+    loop.call_soon_threadsafe(loop.call_later, KEEP_S, _let_go, responses)
+    loop.call_soon_threadsafe(arrived.put_nowait, end)
+
+
+def _let_go(_: Any) -> None:
+    """The reference ends with this call."""
 
 
 def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Any:
@@ -88,7 +103,7 @@ def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) ->
 def _outputs(model: ModelSpec, response: Any) -> dict[str, Array]:
     if response.has_error():
         raise _revived(model, response.error().message())
-    return {name: array.copy() for name, array in read_outputs(response, model.outputs).items()}
+    return read_outputs(response, model.outputs)
 
 
 def _revived(model: ModelSpec, text: str) -> ProteusError:

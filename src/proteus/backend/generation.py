@@ -31,15 +31,15 @@ def read_stop(request: Any) -> bytes | None:
 
 
 def read_generation(request: Any) -> GenerationRequest:
-    """Copies, since the engine keeps them after the request's memory is gone; raises InvalidRequest."""
+    """Raises InvalidRequest."""
     input_ids = read(request, "input_ids")
     if input_ids is None:
         raise InvalidRequest("input_ids is missing", fix="send the ids of the prompt")
     visual_tokens, spans = read(request, "visual_tokens"), read(request, "visual_spans")
     return GenerationRequest(
         request_key=read_bytes(request, "request_key") or secrets.token_bytes(REQUEST_KEY_BYTES),
-        input_ids=input_ids.copy(),
-        visual_tokens=None if visual_tokens is None else visual_tokens.copy(),
+        input_ids=input_ids,
+        visual_tokens=visual_tokens,
         visual_spans=() if spans is None else tuple((int(start), int(length)) for start, length in spans),
         sampling=Sampling.from_json(read_bytes(request, "sampling") or b"{}"),
     )

@@ -43,8 +43,11 @@ class Responses:
             self._sender.send(_response(error), flags=FINAL)
 
     def is_cancelled(self) -> bool:
-        """Whether the client gave up; asks the server, so not for every token."""
-        return bool(self._sender.is_cancelled())
+        """Whether the client gave up before the end; asks the server, so not for every token.
+
+        Triton frees what it would look at with the final response, so after that nothing is asked.
+        """
+        return not self._closed and bool(self._sender.is_cancelled())
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -19,10 +20,16 @@ STOP_TIMEOUT_S = 5.0
 
 
 class TritonFleet:
+    def __init__(self, *, max_calls: int) -> None:
+        self._threads = ThreadPoolExecutor(max_calls, thread_name_prefix="call")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
     async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture:
         """As in Fleet."""
         inputs = {"image_bytes": from_bytes(picture)[None], "cache_key": from_bytes(key)[None]}
-        outputs = await calls.call(IMAGE_TOKENS, inputs, context)
+        outputs = await calls.call(IMAGE_TOKENS, inputs, context, self._threads)
         return EncodedPicture(
             visual_tokens=outputs["visual_tokens"][0],
             key_echo=outputs["cache_key_echo"].tobytes(),

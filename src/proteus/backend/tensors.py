@@ -1,4 +1,4 @@
-"""Triton's tensors <-> numpy, by the names of the contract. Reading gives views where it can; to keep one, copy it."""
+"""Triton's tensors <-> numpy, by the names of the contract. Triton hands out copies that stay."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Array = npt.NDArray[Any]
 
 
 def read(request: Any, tensor: str) -> Array | None:
-    """View of an input, valid while the request lives; None when an optional input was left out."""
+    """An input; None when an optional one was left out."""
     found = pb_utils.get_input_tensor_by_name(request, tensor)
     return None if found is None else found.as_numpy()
 
 
 def read_bytes(request: Any, tensor: str) -> bytes | None:
-    """Copy of a UINT8 input."""
+    """A UINT8 input as bytes."""
     array = read(request, tensor)
     return None if array is None else array.tobytes()
 
@@ -41,7 +41,7 @@ def read_context(request: Any) -> Context:
 
 
 def read_outputs(response: Any, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Outputs of a child that are there, by name; views that live as long as the response."""
+    """Outputs of a child that are there, by name."""
     found = {spec.name: pb_utils.get_output_tensor_by_name(response, spec.name) for spec in specs}
     return {name: tensor.as_numpy() for name, tensor in found.items() if tensor is not None}
 
