@@ -17,7 +17,7 @@ from proteus.launcher import Server
 
 DEPLOYMENT = Path("deployments/demo.toml")
 NUM_PICTURES = 64
-IMAGE_REQUESTS = 1500
+IMAGE_REQUESTS = 1000
 CHAT_REQUESTS = 150
 MAX_TOKENS = 16
 CONCURRENCY = 4

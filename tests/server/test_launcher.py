@@ -20,6 +20,7 @@ from proteus.launcher.processes import is_alive
 from tests.server.toys import BROKEN, write_onnx_model, write_python_model
 
 SHM = Path("/dev/shm")
+DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
 
 
 @pytest.fixture
@@ -170,6 +171,29 @@ def test_end_of_the_launcher_takes_everything_with_it(repository: Path, sent: si
     assert wait_for(lambda: not any(is_alive(pid) for pid in pids))
     assert wait_for(lambda: not Path(folder).exists())
     assert not list(SHM.glob(f"{Path(folder).name}*"))
+
+
+SERVE = """
+import sys
+from pathlib import Path
+from proteus.launcher import serve
+sys.exit(serve(Path(sys.argv[1]), http_port=None, grpc_port=None, metrics_port=None, log=Path(sys.argv[2])))
+"""
+
+
+def test_serve_says_where_it_listens_and_ends_well_on_a_signal(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    command = [sys.executable, "-c", SERVE, str(DEMO), str(log)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        said = dict(process.stdout.readline().split(maxsplit=1) for _ in range(4))
+        assert said["http"].startswith("http://127.0.0.1:")
+        assert said["log"].strip() == str(log)
+        with triton.InferenceServerClient(said["grpc"].strip()) as client:
+            assert client.is_model_ready("chat")
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    assert "successfully loaded 'chat'" in log.read_text()
 
 
 def test_model_that_fails_to_load_shows_its_reason(repository: Path, tmp_path: Path) -> None:
