@@ -192,6 +192,7 @@ def test_serve_says_where_it_listens_and_ends_well_on_a_signal(tmp_path: Path) -
         with triton.InferenceServerClient(said["grpc"].strip()) as client:
             assert client.is_model_ready("chat")
         process.send_signal(signal.SIGTERM)
+        assert process.communicate()[0].splitlines()[-1] == "stopped"
     assert process.returncode == 0
     assert "successfully loaded 'chat'" in log.read_text()
 
