@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -21,72 +22,83 @@ from proteus.contract import ModelSpec
 from proteus.errors import InternalError, ProteusError, Unavailable
 
 SILENCE_S = 2.0  # between two responses of a stream, before its model is asked whether it lives
-# After its end, a stream's iterator is kept this long. Triton 2.51 drops its own reference a moment later in a thread
-# without Python's lock: were that the last one, the arrays in it would be freed there, and memory corrupted.
 KEEP_S = 2.0
 Item = dict[str, Array] | ProteusError | None  # outputs of a response; how the stream ended, None for well
 
 
-async def call(model: ModelSpec, inputs: Mapping[str, Array], context: Context, threads: Executor) -> dict[str, Array]:
-    """Outputs of a model that answers once; raises the model's error."""
-    request = _request(model, inputs, context)
+class Caller:
+    """Calls of one event loop; `max_calls` that are no streams run at once, the next ones wait."""
 
-    def answer() -> dict[str, Array]:
+    def __init__(self, *, max_calls: int) -> None:
+        self._threads = ThreadPoolExecutor(max_calls, thread_name_prefix="call")
+        # A stream's iterator is kept for KEEP_S after its end. Triton 2.51 drops its own reference a moment later in a
+        # thread without Python's lock: were that the last one, arrays would be freed there, and memory corrupted.
+        self._kept: deque[Any] = deque()
+
+    def close(self) -> None:
+        self._kept.clear()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def call(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> dict[str, Array]:
+        """Outputs of a model that answers once; raises the model's error."""
+        request = _request(model, inputs, context)
+
+        def answer() -> dict[str, Array]:
+            try:
+                return _outputs(model, request.exec())
+            except pb_utils.TritonModelException as error:
+                raise _revived(model, str(error)) from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, answer)
+
+    async def stream(
+        self, model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[dict[str, Array]]:
+        """Outputs of each response of a decoupled model; raises the model's error.
+
+        Triton 2.51 gives a blocking iterator, which is read to its end even when nobody listens any more. It says
+        nothing when the model's process dies: after some silence, `ping` must raise for a model that is gone.
+        """
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[Item] = asyncio.Queue()
+        request = _request(model, inputs, context)
+        # A daemon: the iterator of a dead model never ends, and must not keep this process.
+        threading.Thread(target=self._pump, args=(model, request, loop, arrived), name="pump", daemon=True).start()
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    item = await arrived.get()
+            except TimeoutError:
+                await ping()
+                continue
+            if item is None:
+                return
+            if isinstance(item, ProteusError):
+                raise item
+            yield item
+
+    def _pump(
+        self, model: ModelSpec, request: Any, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Item]
+    ) -> None:
+        """Read a whole stream in a thread, handing its responses and its end to the event loop."""
+        responses: Any = None
+        end: Item = None
         try:
-            return _outputs(model, request.exec())
-        except pb_utils.TritonModelException as error:
-            raise _revived(model, str(error)) from error
+            responses = request.exec(decoupled=True)
+            for response in responses:
+                if outputs := _outputs(model, response):
+                    loop.call_soon_threadsafe(arrived.put_nowait, outputs)
+        except ProteusError as error:
+            end = error
+        except Exception as error:
+            end = _revived(model, str(error))
+        self._kept.append(responses)
+        loop.call_soon_threadsafe(loop.call_later, KEEP_S, self._drop_oldest)
+        loop.call_soon_threadsafe(arrived.put_nowait, end)
 
-    return await asyncio.get_running_loop().run_in_executor(threads, answer)
-
-
-async def stream(
-    model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]
-) -> AsyncIterator[dict[str, Array]]:
-    """Outputs of each response of a decoupled model; raises the model's error.
-
-    Triton 2.51 gives a blocking iterator, which is read to its end even when nobody listens any more. It says nothing
-    when the model's process dies: after some silence, `ping` must raise for a model that is gone.
-    """
-    loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[Item] = asyncio.Queue()
-
-    request = _request(model, inputs, context)
-    # A daemon: the iterator of a dead model never ends, and must not keep this process.
-    threading.Thread(target=_pump, args=(model, request, loop, arrived), name="pump", daemon=True).start()
-    while True:
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                item = await arrived.get()
-        except TimeoutError:
-            await ping()
-            continue
-        if item is None:
-            return
-        if isinstance(item, ProteusError):
-            raise item
-        yield item
-
-
-def _pump(model: ModelSpec, request: Any, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Item]) -> None:
-    """Read a whole stream in a thread, handing its responses and its end to the event loop."""
-    responses: Any = None
-    end: ProteusError | None = None
-    try:
-        responses = request.exec(decoupled=True)
-        for response in responses:
-            if outputs := _outputs(model, response):
-                loop.call_soon_threadsafe(arrived.put_nowait, outputs)
-    except ProteusError as error:
-        end = error
-    except Exception as error:
-        end = _revived(model, str(error))
-    loop.call_soon_threadsafe(loop.call_later, KEEP_S, _let_go, responses)
-    loop.call_soon_threadsafe(arrived.put_nowait, end)
-
-
-def _let_go(_: Any) -> None:
-    """The reference ends with this call."""
+    def _drop_oldest(self) -> None:
+        if self._kept:
+            self._kept.popleft()
 
 
 def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Any:

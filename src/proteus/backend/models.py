@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from proteus.backend import calls
+from proteus.backend.calls import Caller
 from proteus.backend.failures import TRY_AGAIN
 from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmEvent
 from proteus.backend.tensors import Array, from_bytes
@@ -21,15 +20,15 @@ STOP_TIMEOUT_S = 5.0
 
 class TritonFleet:
     def __init__(self, *, max_calls: int) -> None:
-        self._threads = ThreadPoolExecutor(max_calls, thread_name_prefix="call")
+        self._caller = Caller(max_calls=max_calls)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._caller.close()
 
     async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture:
         """As in Fleet."""
         inputs = {"image_bytes": from_bytes(picture)[None], "cache_key": from_bytes(key)[None]}
-        outputs = await calls.call(IMAGE_TOKENS, inputs, context, self._threads)
+        outputs = await self._caller.call(IMAGE_TOKENS, inputs, context)
         return EncodedPicture(
             visual_tokens=outputs["visual_tokens"][0],
             key_echo=outputs["cache_key_echo"].tobytes(),
@@ -47,7 +46,7 @@ class TritonFleet:
             inputs["visual_tokens"] = call.visual_tokens
             inputs["visual_spans"] = np.array(call.visual_spans, dtype=np.int32)
         ended = False
-        async for outputs in calls.stream(LLM, inputs, context, self._ping):
+        async for outputs in self._caller.stream(LLM, inputs, context, self._ping):
             event = _event(outputs)
             ended = event.end is not None
             yield event
@@ -59,7 +58,7 @@ class TritonFleet:
         inputs = {"request_key": from_bytes(request_key), "stop": np.array([True])}
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                async for _ in calls.stream(LLM, inputs, Context(parameters={}), _wait_on):
+                async for _ in self._caller.stream(LLM, inputs, Context(parameters={}), _wait_on):
                     pass
         except TimeoutError as error:
             raise Unavailable(f"{LLM.name} does not answer", fix=TRY_AGAIN) from error
