@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from proteus.language.stream import Detokenizer, StopStrings, TextStream
+from proteus.language.stream import Detokenizer, StopStrings, WindowStream
 from tests.language.checkpoints import TOKENIZERS
 
 KINDS = tuple(TOKENIZERS)
@@ -20,7 +20,7 @@ def tokenizers(folders: dict[str, Path]) -> dict[str, Tokenizer]:
 
 
 def pieces_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    stream = TextStream(Detokenizer(tokenizer))
+    stream = Detokenizer(tokenizer).stream()
     return [*[stream.push(number) for number in ids], stream.flush()]
 
 
@@ -43,6 +43,14 @@ def test_pieces_are_whole_characters(tokenizers: dict[str, Tokenizer], kind: str
     whole = tokenizer.decode(ids, skip_special_tokens=True)
     for so_far in accumulate(pieces_of(tokenizer, ids)):
         assert whole.startswith(so_far)
+
+
+@given(places=st.lists(st.integers(8, 300), max_size=30))
+@settings(deadline=None, max_examples=100)
+def test_both_ways_give_the_same_text_of_byte_level_ids(tokenizers: dict[str, Tokenizer], places: list[int]) -> None:
+    window = WindowStream(tokenizers["bytes"], skipped=frozenset(), held=frozenset())
+    pieces = [window.push(number) for number in places]
+    assert "".join([*pieces, window.flush()]) == "".join(pieces_of(tokenizers["bytes"], places))
 
 
 def test_text_comes_with_the_token_that_completes_it(tokenizers: dict[str, Tokenizer]) -> None:

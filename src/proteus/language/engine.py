@@ -7,6 +7,7 @@ at a time, so that a long queue delays the running answers by one prefill per to
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from pathlib import Path
 
@@ -119,7 +120,7 @@ class OnnxEngine:
             log.exception("prefill failed")
             self._fail(sequence)
             return
-        self._advance(sequence, logits, int(logits.argmax()))
+        self._advance(sequence, logits, int(logits.argmax()), float(logits.max()))
 
     def _decode(self, running: list[tuple[int, LiveSequence]]) -> None:
         """One token for everyone who runs; rows of free slots between them are computed for nothing."""
@@ -129,18 +130,18 @@ class OnnxEngine:
             token_ids[slot], lengths[slot] = sequence.last_token, sequence.num_in_slot
         try:
             logits = self._decoder.step(token_ids, lengths)
-            highest = logits.argmax(axis=1).tolist()
+            highest, peaks = logits.argmax(axis=1).tolist(), logits.max(axis=1).tolist()
         except Exception:
             log.exception("decode step failed")
             for _, sequence in running:
                 self._fail(sequence)
             return
         for slot, sequence in running:
-            self._advance(sequence, logits[slot], highest[slot])
+            self._advance(sequence, logits[slot], highest[slot], peaks[slot])
 
-    def _advance(self, sequence: LiveSequence, logits: Floats, highest: int) -> None:
-        """Choose the next token of one sequence. argmax of a row with a NaN is the NaN: one look finds both kinds."""
-        if not np.isfinite(logits[highest]):
+    def _advance(self, sequence: LiveSequence, logits: Floats, highest: int, peak: float) -> None:
+        """Give one sequence its next token. `highest` is argmax, `peak` the maximum: NaN where any logit is NaN."""
+        if not math.isfinite(peak):
             log.error("logits are not finite")
             self._fail(sequence)
             return

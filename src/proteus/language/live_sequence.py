@@ -7,7 +7,7 @@ import time
 
 from proteus.language.generation import Emit, Event, Failure, Finish, FinishReason, GenerationRequest
 from proteus.language.sample import Sampler
-from proteus.language.stream import Detokenizer, StopStrings, TextStream
+from proteus.language.stream import Detokenizer, StopStrings
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class LiveSequence:
         self._emit = emit
         self._max_tokens = min(sampling.max_tokens, context_tokens - len(request.input_ids))
         self._stop_ids = eos_token_ids.union(sampling.stop_token_ids)
-        self._text = TextStream(detokenizer)
+        self._text = detokenizer.stream()
         self._stops = StopStrings(sampling.stop)
         self._submitted_ns = time.monotonic_ns()
         self._admitted_ns = self._first_token_ns = 0  # 0: not yet

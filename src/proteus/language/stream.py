@@ -5,59 +5,87 @@ The pieces of an answer add up to what the tokenizer decodes from all its ids.
 
 from __future__ import annotations
 
+import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from tokenizers import Tokenizer
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # how the first bytes of a character decode
 
 
+class TextStream(Protocol):
+    """The text of one answer."""
+
+    def push(self, token_id: int) -> str:
+        """The text that became certain with this id; may be empty."""
+
+    def flush(self) -> str:
+        """The rest, once no id will follow."""
+
+
 class Detokenizer:
-    """What streams of one tokenizer share."""
+    """Opens the streams of one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        added = tokenizer.get_added_tokens_decoder()
-        self.skipped = frozenset(number for number, token in added.items() if token.special)
+        decoder = json.loads(tokenizer.to_str())["decoder"]
+        special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        self._tokenizer = tokenizer
+        self._bytes = _bytes_of_ids(tokenizer, special) if decoder and decoder["type"] == "ByteLevel" else None
         # SentencePiece's byte tokens decode together: a later one can change how the earlier ones read.
-        falls_back = "ByteFallback" in json.dumps(json.loads(tokenizer.to_str())["decoder"])
-        byte_names = (f"<0x{byte:02X}>" for byte in range(256)) if falls_back else ()
-        self.bytes = frozenset(number for name in byte_names if (number := tokenizer.token_to_id(name)) is not None)
+        names = [f"<0x{byte:02X}>" for byte in range(256)] if "ByteFallback" in json.dumps(decoder) else []
+        self._held = frozenset(number for name in names if (number := tokenizer.token_to_id(name)) is not None)
+        self._special = frozenset(special)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return text
+    def stream(self) -> TextStream:
+        """A fresh one, for one answer."""
+        if self._bytes is not None:
+            return ByteStream(self._bytes)
+        return WindowStream(self._tokenizer, skipped=self._special, held=self._held)
 
 
-class TextStream:
-    """The text of one answer. A window of ids is decoded anew for each id: what precedes it is finished."""
+class ByteStream:
+    """For byte-level tokenizers: each id stands for some bytes, whatever its neighbours."""
 
-    def __init__(self, detokenizer: Detokenizer) -> None:
-        self._detokenizer = detokenizer
+    def __init__(self, bytes_of_ids: Mapping[int, bytes]) -> None:
+        self._bytes_of_ids = bytes_of_ids
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        return self._utf8.decode(self._bytes_of_ids.get(token_id, b""))
+
+    def flush(self) -> str:
+        return self._utf8.decode(b"", final=True)
+
+
+class WindowStream:
+    """For all others: a window of ids is decoded anew for each id; what lies before it is finished."""
+
+    def __init__(self, tokenizer: Tokenizer, *, skipped: frozenset[int], held: frozenset[int]) -> None:
+        self._tokenizer, self._skipped, self._held = tokenizer, skipped, held
         self._window: list[int] = []
         self._num_before = 0  # ids of the window that only give the next ones their context
         self._num_given = 0  # characters of the window's text that were given out or belong to those ids
 
     def push(self, token_id: int) -> str:
-        """The text that became certain with this id; may be empty."""
-        if token_id in self._detokenizer.skipped:
+        if token_id in self._skipped:
             return ""
         self._window.append(token_id)
-        if token_id in self._detokenizer.bytes:
+        if token_id in self._held:
             return ""
-        text = self._detokenizer.decode(self._window)
+        text = self._tokenizer.decode(self._window)
         certain = text.removesuffix(UNFINISHED)
         piece, self._num_given = certain[self._num_given :], max(len(certain), self._num_given)
         if certain == text and piece:
             self._window = self._window[self._num_before :]
             self._num_before = len(self._window)
-            self._num_given = len(self._detokenizer.decode(self._window))
+            self._num_given = len(self._tokenizer.decode(self._window))
         return piece
 
     def flush(self) -> str:
-        """The rest, once no id will follow."""
-        return self._detokenizer.decode(self._window)[self._num_given :]
+        rest: str = self._tokenizer.decode(self._window)[self._num_given :]
+        return rest
 
 
 class StopStrings:
@@ -96,3 +124,20 @@ def _overlap(text: str, stop: str) -> int:
         if text.endswith(stop[:length]):
             return length
     return 0
+
+
+def _bytes_of_ids(tokenizer: Tokenizer, special: set[int]) -> dict[int, bytes]:
+    """Bytes of each id that is not special. A token with a character that names no byte is plain text."""
+    byte_of = _byte_characters()
+    return {
+        number: bytes(byte_of[c] for c in token) if byte_of.keys() >= set(token) else token.encode()
+        for token, number in tokenizer.get_vocab(with_added_tokens=True).items()
+        if number not in special
+    }
+
+
+def _byte_characters() -> dict[str, int]:
+    """The byte that each of GPT-2's 256 characters names: its own code where printable, else from U+0100 on in turn."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
