@@ -37,9 +37,8 @@ def read_call(request: Any) -> Call:
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        deployment = load_deployment(args)
-        self.fleet = TritonFleet(max_calls=deployment.chat.max_requests)
-        self.chat = Chat.from_deployment(deployment, self.fleet)
+        self.fleet = TritonFleet()
+        self.chat = Chat.from_deployment(load_deployment(args), self.fleet)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -27,29 +27,33 @@ Item = dict[str, Array] | ProteusError | None  # outputs of a response; how the 
 
 
 class Caller:
-    """Calls of one event loop; `max_calls` that are no streams run at once, the next ones wait."""
+    """Calls of one event loop."""
 
-    def __init__(self, *, max_calls: int) -> None:
-        self._threads = ThreadPoolExecutor(max_calls, thread_name_prefix="call")
+    def __init__(self) -> None:
         # A stream's iterator is kept for KEEP_S after its end. Triton 2.51 drops its own reference a moment later in a
         # thread without Python's lock: were that the last one, arrays would be freed there, and memory corrupted.
         self._kept: deque[Any] = deque()
 
     def close(self) -> None:
+        """Let go of what is kept; after the last call."""
         self._kept.clear()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def call(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> dict[str, Array]:
         """Outputs of a model that answers once; raises the model's error."""
         request = _request(model, inputs, context)
 
-        def answer() -> dict[str, Array]:
+        def wait() -> None:
             try:
-                return _outputs(model, request.exec())
-            except pb_utils.TritonModelException as error:
-                raise _revived(model, str(error)) from error
+                answer.set_result(_outputs(model, request.exec()))
+            except ProteusError as error:
+                answer.set_exception(error)
+            except Exception as error:
+                answer.set_exception(_revived(model, str(error)))
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, answer)
+        answer: Future[dict[str, Array]] = Future()
+        answer.set_running_or_notify_cancel()  # the thread ends it, also when nobody waits any more
+        threading.Thread(target=wait, name="call", daemon=True).start()
+        return await asyncio.wrap_future(answer)
 
     async def stream(
         self, model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]

@@ -19,10 +19,11 @@ STOP_TIMEOUT_S = 5.0
 
 
 class TritonFleet:
-    def __init__(self, *, max_calls: int) -> None:
-        self._caller = Caller(max_calls=max_calls)
+    def __init__(self) -> None:
+        self._caller = Caller()
 
     def close(self) -> None:
+        """After the last call."""
         self._caller.close()
 
     async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture:

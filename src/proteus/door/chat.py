@@ -12,6 +12,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -70,7 +71,7 @@ class VisualTokens:
 
 
 class Chat:
-    """The door of one deployment; holds the seats and the pictures being encoded, nothing else."""
+    """The door of one deployment; holds the seats and the pictures being encoded, nothing of a request that ended."""
 
     def __init__(
         self, deployment: Deployment, manifest: Manifest, family: LlavaFamily, renderer: PromptRenderer, fleet: Fleet
@@ -81,6 +82,7 @@ class Chat:
         self._renderer = renderer
         self._fleet = fleet
         self._encoding = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
+        self._threads = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare")
         self._open = 0
 
     @classmethod
@@ -98,7 +100,7 @@ class Chat:
         """Stream the answer to `reply`, report last; raises ProteusError."""
         with self._seat():
             watch = Stopwatch()
-            prepared = await asyncio.to_thread(self._prepare, call, watch)
+            prepared = await asyncio.get_running_loop().run_in_executor(self._threads, self._prepare, call, watch)
             with watch.stage("encode"):
                 encoded = await self._encode(prepared, call.context)
             await self._generate(prepared, encoded, call.context, reply, watch)
