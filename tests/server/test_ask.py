@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
@@ -24,6 +25,8 @@ CHART = ROOT / "client/pictures/chart.png"
 QUESTION = "Which bar is the tallest?"
 DESCRIBE = "Describe the picture."  # the longest answer there is
 VISUAL_TOKENS = 36
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = {kind: re.findall(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL) for kind in ("python", "sh")}
 
 
 @pytest.fixture
@@ -39,6 +42,10 @@ def answer(client: Client) -> Answer:
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def sent_events(stdout: str) -> list[dict[str, str]]:
+    return [json.loads(line[len("data: ") :]) for line in stdout.splitlines() if line.startswith("data: ")]
 
 
 def proteus(*words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -186,9 +193,23 @@ def test_the_stand_alone_async_example_answers_both_questions(server: Server, an
 def test_curl_streams_the_same_answer(server: Server, answer: Answer) -> None:
     done = run("client/chat_http.sh", CHART, QUESTION, f"http://{server.ports.http_url}")
     assert done.returncode == 0, done.stderr
-    events = [json.loads(line[len("data: ") :]) for line in done.stdout.splitlines() if line.startswith("data: ")]
+    events = sent_events(done.stdout)
     assert "".join(event["text"] for event in events) == answer.text
     assert json.loads(events[-1]["report"])["finish_reason"] == answer.finish_reason
+
+
+@pytest.mark.parametrize("block", BLOCKS["python"])
+def test_the_readmes_python_runs(block: str, server: Server) -> None:
+    url = f'Client("{server.ports.grpc_url}")'
+    done = run(sys.executable, "-c", block.replace('Client("127.0.0.1:8001")', url).replace("Client()", url))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS["sh"] if "curl" in block])
+def test_the_readmes_curl_streams_the_same_answer(block: str, server: Server, answer: Answer) -> None:
+    done = run("sh", "-c", block.replace("127.0.0.1:8000", server.ports.http_url))
+    assert "".join(event["text"] for event in sent_events(done.stdout)) == answer.text
 
 
 def test_examples_import_nothing_of_ours() -> None:

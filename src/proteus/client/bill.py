@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from rich import box
 from rich.table import Table
 
 from proteus.client.results import Answer
@@ -35,7 +36,7 @@ def bill_json(answer: Answer) -> str:
 
 def usage_table(answers: Mapping[str, Answer]) -> Table:
     """A row for each named answer: token counts, finish reason, where the visual tokens came from."""
-    table = Table("", title="usage, tokens", title_justify="left")
+    table = _table("usage, tokens")
     for column in ("text", "visual", "output"):
         table.add_column(column, justify="right")
     table.add_column("finish")
@@ -50,10 +51,16 @@ def usage_table(answers: Mapping[str, Answer]) -> Table:
 def stages_table(answers: Mapping[str, Answer]) -> Table:
     """A row of stage times for each named answer; a stage that an answer did not pass is left blank."""
     stages = list(dict.fromkeys(stage for answer in answers.values() for stage in answer.stages_ms))
-    table = Table("", title="stage times, ms", title_justify="left")
+    table = _table("stage times, ms")
     for stage in stages:
         table.add_column(stage, justify="right")
     for name, answer in answers.items():
         times = answer.stages_ms
         table.add_row(name, *(f"{times[stage]:.1f}" if stage in times else "" for stage in stages))
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
     return table
