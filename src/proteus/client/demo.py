@@ -47,7 +47,7 @@ def run_demo(url: str, folder: Path, console: Console) -> None:
             console.print(f"[bold]{escape(asked.picture.name)}[/bold]  {escape(asked.question)}\n  → ", end="")
             for item in client.stream(asked.question, [asked.picture], max_tokens=MAX_TOKENS, temperature=0):
                 if isinstance(item, Answer):
-                    answers[f"{number} {asked.picture.name}"] = item
+                    answers[f"{number} {asked.picture.stem}"] = item
                     mark = "✓" if item.text.strip() == asked.expected else "✗"
                     console.print(f"  {mark} [dim]expected: {escape(asked.expected)}[/dim]")
                 else:
