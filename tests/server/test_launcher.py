@@ -28,8 +28,16 @@ def repository(tmp_path: Path) -> Path:
     return write_python_model(tmp_path / "repository", "add_one")
 
 
+@pytest.fixture(scope="module")
+def shared_toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For tests that leave it as it is."""
+    with Server.for_repository(write_python_model(tmp_path_factory.mktemp("toy"), "add_one")) as server:
+        yield server
+
+
 @pytest.fixture
 def toy(repository: Path) -> Iterator[Server]:
+    """For tests that break it."""
     with Server.for_repository(repository) as server:
         yield server
 
@@ -60,21 +68,21 @@ def all_pids(server: Server) -> list[int]:
     return [server.pid, *(pid for pids in server.stub_pids().values() for pid in pids)]
 
 
-def test_started_server_answers_and_knows_its_stubs(toy: Server) -> None:
-    assert toy.is_ready()
-    assert ask(toy, 41.0) == 42.0
-    assert {model: len(pids) for model, pids in toy.stub_pids().items()} == {"add_one": 2}
+def test_started_server_answers_and_knows_its_stubs(shared_toy: Server) -> None:
+    assert shared_toy.is_ready()
+    assert ask(shared_toy, 41.0) == 42.0
+    assert {model: len(pids) for model, pids in shared_toy.stub_pids().items()} == {"add_one": 2}
 
 
-def test_server_listens_on_loopback_only(toy: Server) -> None:
+def test_server_listens_on_loopback_only(shared_toy: Server) -> None:
     listening = {}
     for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{toy.pid}/net/{table}").read_text().splitlines()[1:]:
+        for line in Path(f"/proc/{shared_toy.pid}/net/{table}").read_text().splitlines()[1:]:
             _, local, _, state, *_ = line.split()
             address, _, port = local.partition(":")
             if state == "0A":
                 listening[int(port, 16)] = address
-    assert {listening[port] for _, port in toy.ports.items()} <= {
+    assert {listening[port] for _, port in shared_toy.ports.items()} <= {
         "0100007F",
         "0000000000000000FFFF00000100007F",
     }
@@ -88,16 +96,16 @@ def test_machine_with_fewer_cores_than_the_deployment_is_warned_about(
         assert ask(server, 1.0) == 2.0
 
 
-def test_servers_run_side_by_side(toy: Server, repository: Path) -> None:
+def test_servers_run_side_by_side(shared_toy: Server, repository: Path) -> None:
     with Server.for_repository(repository) as other:
-        assert {port for _, port in toy.ports.items()}.isdisjoint(port for _, port in other.ports.items())
-        assert (ask(toy, 1.0), ask(other, 2.0)) == (2.0, 3.0)
-    assert ask(toy, 3.0) == 4.0
+        assert {port for _, port in shared_toy.ports.items()}.isdisjoint(port for _, port in other.ports.items())
+        assert (ask(shared_toy, 1.0), ask(other, 2.0)) == (2.0, 3.0)
+    assert ask(shared_toy, 3.0) == 4.0
 
 
-def test_taken_port_is_named(toy: Server, repository: Path) -> None:
-    with pytest.raises(LaunchFailed, match=f"http port {toy.ports.http} is already in use"):
-        Server.for_repository(repository, http_port=toy.ports.http).start()
+def test_taken_port_is_named(shared_toy: Server, repository: Path) -> None:
+    with pytest.raises(LaunchFailed, match=f"http port {shared_toy.ports.http} is already in use"):
+        Server.for_repository(repository, http_port=shared_toy.ports.http).start()
 
 
 def test_killed_stub_brings_the_service_back_on_the_same_ports(toy: Server) -> None:
