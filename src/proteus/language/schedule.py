@@ -1,6 +1,7 @@
 """Who waits, who decodes and in which slot, and who is to be stopped. The only state that threads share.
 
-Every method is atomic. What a step computes, and for how long, is not known here.
+Every change is made under the lock. The engine's thread looks without it whether there is anything to change: between
+two steps it mostly finds nothing, and what it misses it finds after the next one.
 """
 
 from __future__ import annotations
@@ -68,12 +69,16 @@ class Schedule:
 
     def wait_for_work(self) -> bool:
         """Block until something is in flight: True; or until closed: False."""
+        if self._in_flight and not self._closed:
+            return True
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._in_flight)
             return not self._closed
 
     def take_cancelled(self) -> list[LiveSequence]:
         """Sequences to stop, already out of queue and slots."""
+        if not self._to_stop:
+            return []
         with self._changed:
             stopped = [self._in_flight[key] for key in self._to_stop]
             for sequence in stopped:
@@ -82,16 +87,16 @@ class Schedule:
 
     def admit(self) -> tuple[int, LiveSequence] | None:
         """The first in the queue and the slot it got; None when nobody waits or no slot is free."""
+        if not self._waiting or not self._slots.num_free:
+            return None
         with self._changed:
-            if not self._waiting or not self._slots.num_free:
-                return None
             slot, sequence = self._slots.take(), self._waiting.popleft()
             self._running[slot] = sequence
             return slot, sequence
 
     def running(self) -> list[tuple[int, LiveSequence]]:
-        with self._changed:
-            return list(self._running.items())
+        """Slots and who is in them; only the engine's thread changes it."""
+        return list(self._running.items())
 
     def end(self, sequence: LiveSequence) -> None:
         """Free its place."""
