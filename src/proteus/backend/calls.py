@@ -57,8 +57,8 @@ class Caller:
 
     async def stream(
         self, model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[dict[str, Array]]:
-        """Outputs of each response of a decoupled model; raises the model's error.
+    ) -> AsyncIterator[list[dict[str, Array]]]:
+        """Outputs of the responses of a decoupled model, those that have arrived together; raises the model's error.
 
         Triton 2.51 gives a blocking iterator, which is read to its end even when nobody listens any more. It says
         nothing when the model's process dies: after some silence, `ping` must raise for a model that is gone.
@@ -71,15 +71,18 @@ class Caller:
         while True:
             try:
                 async with asyncio.timeout(SILENCE_S):
-                    item = await arrived.get()
+                    items = [await arrived.get()]
             except TimeoutError:
                 await ping()
                 continue
-            if item is None:
+            while not arrived.empty():
+                items.append(arrived.get_nowait())
+            if outputs := [item for item in items if isinstance(item, dict)]:
+                yield outputs
+            if isinstance(end := items[-1], ProteusError):
+                raise end
+            if end is None:
                 return
-            if isinstance(item, ProteusError):
-                raise item
-            yield item
 
     def _pump(
         self, model: ModelSpec, request: Any, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Item]
@@ -119,7 +122,7 @@ def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) ->
 def _outputs(model: ModelSpec, response: Any) -> dict[str, Array]:
     if response.has_error():
         raise _revived(model, response.error().message())
-    return read_outputs(response, model.outputs)
+    return read_outputs(response)
 
 
 def _revived(model: ModelSpec, text: str) -> ProteusError:

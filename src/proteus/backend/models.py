@@ -48,7 +48,7 @@ class TritonFleet:
             inputs["visual_spans"] = np.array(call.visual_spans, dtype=np.int32)
         ended = False
         async for outputs in self._caller.stream(LLM, inputs, context, self._ping):
-            event = _event(outputs)
+            event = _event(outputs)  # one for all that waited: the busier the door, the fewer its responses
             ended = event.end is not None
             yield event
         if not ended:
@@ -72,10 +72,12 @@ async def _wait_on() -> None:
     """For a stream whose end has a timeout of its own."""
 
 
-def _event(outputs: dict[str, Array]) -> LlmEvent:
-    end = None
-    if "finish_reason" in outputs:
-        queue_us, prefill_us, decode_us = outputs["stage_us"].tolist()
-        reason = outputs["finish_reason"].tobytes().decode()
+def _event(responses: list[dict[str, Array]]) -> LlmEvent:
+    end, last = None, responses[-1]
+    if "finish_reason" in last:
+        queue_us, prefill_us, decode_us = last["stage_us"].tolist()
+        reason = last["finish_reason"].tobytes().decode()
         end = LlmEnd(finish_reason=reason, queue_us=queue_us, prefill_us=prefill_us, decode_us=decode_us)
-    return LlmEvent(text=outputs["text"].tobytes().decode(), token_ids=tuple(outputs["token_ids"].tolist()), end=end)
+    text = b"".join(outputs["text"].tobytes() for outputs in responses).decode()
+    token_ids = tuple(token_id for outputs in responses for token_id in outputs["token_ids"].tolist())
+    return LlmEvent(text=text, token_ids=token_ids, end=end)

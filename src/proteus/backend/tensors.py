@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from proteus.backend.fleet import Context
-from proteus.contract import TensorSpec
 
 Array = npt.NDArray[Any]
 
@@ -40,10 +39,9 @@ def read_context(request: Any) -> Context:
     return Context(request_id=request.request_id(), parameters=parameters, timeout_us=request.timeout())
 
 
-def read_outputs(response: Any, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+def read_outputs(response: Any) -> dict[str, Array]:
     """Outputs of a child that are there, by name."""
-    found = {spec.name: pb_utils.get_output_tensor_by_name(response, spec.name) for spec in specs}
-    return {name: tensor.as_numpy() for name, tensor in found.items() if tensor is not None}
+    return {tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()}
 
 
 def tensors(arrays: Mapping[str, Array]) -> list[Any]:
