@@ -72,8 +72,8 @@ class Pictures:
         for index in track(missing, description=f"drawing {split} pictures", disable=not missing):
             _draw_shard(paths[index], split, index)
         for path in paths:
-            self._pixels.append(np.load(path.with_suffix(".pixels.npy"), mmap_mode="r"))
-            self._labels.append(np.load(path.with_suffix(".labels.npy"), mmap_mode="r"))
+            self._pixels.append(np.load(path.with_suffix(".pixels.npy")))
+            self._labels.append(np.load(path.with_suffix(".labels.npy")))
         self.split, self.count = split, count
 
     def pixels(self, seeds: NDArray[np.int64]) -> UInt8s:

@@ -204,7 +204,7 @@ def train_vlm(
     *,
     steps: int,
     log_every: int = 250,
-    per_type: int = 100,
+    per_type: int = 50,
 ) -> LlavaForConditionalGeneration:
     """Train, or go on from `folder/vlm.pt`, up to `steps`.
 

@@ -1,0 +1,109 @@
+"""Cancelled requests leave nothing behind; a killed stub costs the requests in flight and a few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from export.train.tokens import DESCRIBE
+from export.world.draw import draw
+from export.world.scene import scene
+from proteus.client import Answer, AsyncClient, Client, ClientError
+from proteus.launcher import Server
+from tests.server.wire import png
+
+READY_WITHIN_S = 10  # the launcher's promise after a stub died
+
+
+def _shm_bytes(server: Server) -> int:
+    """Shared memory of this server: its regions are named for the folder that its stubs run from."""
+    stub = server.stub_pids()["chat"][0]
+    folder = Path(os.readlink(f"/proc/{stub}/exe")).parents[2].name
+    return sum(path.stat().st_blocks * 512 for path in Path("/dev/shm").glob(f"{folder}*"))
+
+
+def _threads(server: Server) -> int:
+    """Threads of the model processes together."""
+    return sum(len(os.listdir(f"/proc/{pid}/task")) for pids in server.stub_pids().values() for pid in pids)
+
+
+def _ask(client: Client, seed: int) -> Answer:
+    return client.ask(DESCRIBE[0], draw(scene("heldout", seed)), max_tokens=40, timeout_s=60)
+
+
+async def _cancel_all(url: str, seeds: range) -> int:
+    """One ask per seed, sixteen at a time, each cancelled at a random moment; returns how many were cut short."""
+    gate = asyncio.Semaphore(16)
+
+    async def one(client: AsyncClient, seed: int) -> bool:
+        rng = random.Random(seed)
+        picture = draw(scene("heldout", seed % 20))
+        async with gate:
+            task = asyncio.create_task(client.ask(DESCRIBE[0], picture, max_tokens=64, temperature=2.0, seed=seed))
+            await asyncio.wait([task], timeout=rng.uniform(0, 0.25))
+            return task.cancel()
+
+    async with AsyncClient(url) as client:
+        return sum(await asyncio.gather(*(one(client, seed) for seed in seeds)))
+
+
+def test_two_hundred_cancels_leave_nothing_behind(server: Server) -> None:
+    with Client(server.ports.grpc_url) as client, ThreadPoolExecutor(16) as pool:
+        expected = [_ask(client, seed).token_ids for seed in range(8)]
+        asyncio.run(_cancel_all(server.ports.grpc_url, range(40)))  # pools grow to their size first
+        _settle()
+        threads, shm = _threads(server), _shm_bytes(server)
+        assert asyncio.run(_cancel_all(server.ports.grpc_url, range(40, 240))) > 100
+        _settle()
+        assert _threads(server) <= threads
+        assert 0 < _shm_bytes(server) <= shm
+        answers = list(pool.map(lambda seed: _ask(client, seed), range(8)))
+        assert [answer.token_ids for answer in answers] == expected
+        slots_free = [answer.stages_ms["queue"] for answer in answers]
+        assert max(slots_free) < 5_000, "a slot is still taken"
+
+
+def _settle() -> None:
+    time.sleep(2)  # cancels are polled: the last ones are seen within a fraction of a second
+
+
+@pytest.mark.parametrize("model", ["chat", "llm", "image_preprocess", "vision_encoder", "connector"])
+def test_a_killed_stub_costs_seconds_and_hangs_nobody(server: Server, model: str) -> None:
+    """`kill -9` of the stub under load: every request ends, with an answer or an error, and service is back."""
+    with Client(server.ports.grpc_url) as client, ThreadPoolExecutor(8) as pool:
+        expected = _ask(client, 0).token_ids
+        outcomes = [pool.submit(_outcome, client, seed) for seed in range(64)]
+        time.sleep(0.3)
+        os.kill(server.stub_pids()[model][0], signal.SIGKILL)
+        killed = time.monotonic()
+        back = _first_answer(client, killed)
+        assert back - killed < READY_WITHIN_S
+        assert {outcome.result(timeout=60) for outcome in outcomes} <= {"answer", "error"}
+        assert _ask(client, 0).token_ids == expected
+
+
+def _outcome(client: Client, seed: int) -> str:
+    try:
+        client.ask(DESCRIBE[0], draw(scene("heldout", seed)), max_tokens=40, timeout_s=50)
+    except ClientError as error:
+        return "hung" if "in time" in str(error) else "error"
+    return "answer"
+
+
+def _first_answer(client: Client, since: float) -> float:
+    """When a request that was sent after the death is answered."""
+    while time.monotonic() - since < 3 * READY_WITHIN_S:
+        try:
+            client.ask("What colour is it?", png(), max_tokens=4, timeout_s=5)
+        except ClientError:
+            time.sleep(0.1)
+        else:
+            return time.monotonic()
+    return float("inf")
