@@ -38,7 +38,7 @@ def test_separate_turns_learn_what_each_question_alone_would(few_pictures: Pictu
     trainee = fresh(tokenizer, DenseTower(CLIPVisionModel(tower_config()))).eval()
     turns = Turns(tokenizer)
     rng = random.Random(3)
-    asked = [question for question in turns.asked(5, rng)]
+    asked = turns.asked(5, rng)
     row = turns.sequence(asked, 1, random.Random(4))
     assert set(row.groups) != {-1, 0}, "this seed must give separate turns"
     features = trainee.dense.features(normalise(few_pictures.pixels(np.array([5]))))

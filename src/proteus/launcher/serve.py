@@ -25,6 +25,7 @@ def serve(
     Ports given as None are chosen. The log goes to `log`, by default var/server-<http port>.log.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)  # a shell starts background jobs with Ctrl-C ignored
     try:
         server = Server(
             deployment,
