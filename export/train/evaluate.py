@@ -143,7 +143,7 @@ def _pixel_values(model: LlavaForConditionalGeneration, items: list[Item]) -> to
     return processor(pictures, return_tensors="pt")["pixel_values"]
 
 
-def image_processor(side: int):  # noqa: ANN201  # the class depends on what transformers finds installed
+def image_processor(side: int):  # the class depends on what transformers finds installed
     """The demo's image processor: the whole picture resized to a square, values in -1..1."""
     from transformers import CLIPImageProcessor
 

@@ -13,7 +13,6 @@ from proteus.client import Client
 from proteus.launcher import Server
 from tests.server.wire import document, error_of, png
 
-
 LEAK = re.compile(r"0x[0-9a-f]{6,}|Traceback|File \"|\.py\b|site-packages|<class|object at")
 
 
