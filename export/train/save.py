@@ -34,6 +34,7 @@ def save_checkpoint(folder: Path, model: LlavaForConditionalGeneration, tokenize
         name = _HUB_KEYS[prefix] + key.removeprefix(prefix)
         weights[name.replace("vision_model.vision_model.", "vision_model.")] = tensor.contiguous()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors writes it for the owner alone
     config = model.config
     config.architectures = ["LlavaForConditionalGeneration"]
     config.save_pretrained(folder)
