@@ -203,7 +203,7 @@ REQUEST_DOCUMENT = """\
   that is not visual; `visual_tokens`; `output_tokens`), `stages_ms` (below), `pictures` (for each distinct picture
   `encoded`, `cached` by Triton's response cache, or `shared` with a request that encoded it at the same moment).
 - Stages: `parse`, `plan` (headers, limits, digests), `prompt`, `encode` (image_tokens, preprocessing included),
-  `queue`, `prefill`, `decode` (of the language model), `total`.
+  `queue`, `prefill`, `decode` (of the language model), `transfer` (hops between models: what no stage holds), `total`.
 """
 
 

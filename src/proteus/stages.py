@@ -29,6 +29,11 @@ class Stopwatch:
         self._stages_ms[name] = self._stages_ms.get(name, 0.0) + ms
 
     def report_ms(self) -> dict[str, float]:
-        """Every stage so far, in the order of their first use, and `total`; rounded to µs."""
-        times_ms = {**self._stages_ms, "total": (self._clock_s() - self._start_s) * 1e3}
+        """Every stage so far, in the order of their first use, `transfer` and `total`; rounded to µs.
+
+        `transfer` is what no stage holds: the hops between models and the event loop's own work.
+        """
+        total_ms = (self._clock_s() - self._start_s) * 1e3
+        transfer_ms = max(0.0, total_ms - sum(self._stages_ms.values()))
+        times_ms = {**self._stages_ms, "transfer": transfer_ms, "total": total_ms}
         return {name: round(ms, 3) for name, ms in times_ms.items()}

@@ -135,7 +135,7 @@ def test_answer_is_streamed_and_ends_with_one_report() -> None:
         assert report["usage"]["output_tokens"] == 3
         assert report["pictures"] == ["encoded"]
         stages = report["stages_ms"]
-        assert list(stages) == ["parse", "plan", "prompt", "encode", "queue", "prefill", "decode", "total"]
+        assert list(stages) == ["parse", "plan", "prompt", "encode", "queue", "prefill", "decode", "transfer", "total"]
         assert (stages["queue"], stages["prefill"], stages["decode"]) == (1.0, 2.0, 3.0)
 
     run(scenario())
