@@ -100,6 +100,14 @@ def test_onnx_stage_never_uses_more_threads_than_its_share(deployment: Deploymen
     assert threads * config.instance_group[0].count <= deployment.cores
 
 
+def test_onnx_stage_is_warm_before_it_is_ready(deployment: Deployment) -> None:
+    for name, tensor in (("vision_encoder", "pixel_values"), ("connector", "image_features")):
+        config, stage = rendered(deployment)[name], getattr(deployment.stages, name)
+        assert [warmup.batch_size for warmup in config.model_warmup] == [1, stage.max_batch]
+        (dims,) = [list(tensor.dims) for tensor in config.input]
+        assert all(list(warmup.inputs[tensor].dims) == dims for warmup in config.model_warmup)
+
+
 def test_ensemble_is_cached_only_where_the_deployment_says_so(deployment: Deployment) -> None:
     assert rendered(deployment)["image_tokens"].response_cache.enable
     off = deployment.model_copy(

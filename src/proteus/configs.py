@@ -80,8 +80,13 @@ def render(deployment: Deployment, shapes: Shapes) -> dict[str, str]:
             (LLM, python, 0, door),
             (IMAGE_TOKENS, 'platform: "ensemble"\n', _ensemble_batch(deployment), _ensemble(deployment)),
             (IMAGE_PREPROCESS, python, stages.image_preprocess.max_batch, _batching(stages.image_preprocess) + where),
-            (VISION_ENCODER, plain_onnx, stages.vision_encoder.max_batch, _onnx(stages.vision_encoder)),
-            (CONNECTOR, plain_onnx, stages.connector.max_batch, _onnx(stages.connector)),
+            (
+                VISION_ENCODER,
+                plain_onnx,
+                stages.vision_encoder.max_batch,
+                _onnx(stages.vision_encoder, PIXEL_VALUES, shapes),
+            ),
+            (CONNECTOR, plain_onnx, stages.connector.max_batch, _onnx(stages.connector, IMAGE_FEATURES, shapes)),
         )
     }
 
@@ -145,8 +150,20 @@ def _batching(stage: Stage) -> str:
     )
 
 
-def _onnx(stage: Stage) -> str:
-    return _batching(stage) + _parameters({"intra_op_thread_count": str(stage.threads), "inter_op_thread_count": "1"})
+def _onnx(stage: Stage, reads: TensorSpec, shapes: Shapes) -> str:
+    parameters = {"intra_op_thread_count": str(stage.threads), "inter_op_thread_count": "1"}
+    batches = sorted({1, stage.max_batch})
+    return _batching(stage) + _parameters(parameters) + "".join(_warmup(reads, shapes, batch) for batch in batches)
+
+
+def _warmup(reads: TensorSpec, shapes: Shapes, batch: int) -> str:
+    """One batch of zeros before the model is ready, so that no client pays for the session's first run."""
+    dims = ", ".join(str(dim) for dim in shapes.resolve(reads.dims))
+    value = f"{{ data_type: TYPE_{reads.dtype} dims: [ {dims} ] zero_data: true }}"
+    return (
+        f'model_warmup {{ name: "{batch} of zeros" batch_size: {batch} '
+        f'inputs {{ key: "{reads.name}" value: {value} }} }}\n'
+    )
 
 
 def _parameters(values: Mapping[str, str]) -> str:
