@@ -4,9 +4,7 @@ The bare loop is the limit: inputs bound once, embedding, decoder, argmax, nothi
 with one thread on one core, in turns, several times; medians are reported. On a machine that others use too, tokens
 per second of CPU time is the number to compare; wall time is reported beside it.
 
-    python perf/engine_vs_bare.py EXPORT [--streams 1 4 8] [--tokens 128] [--rounds 7] [--out FILE.json]
-
-EXPORT is the output folder of `make export`: model_repository/ and checkpoint/.
+    python perf/engine_vs_bare.py deployments/demo.toml [--streams 1 4 8] [--tokens 128] [--rounds 15] [--out FILE.json]
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from proteus.deployment import Deployment
 from proteus.language.engine import Event, Failure, GenerationRequest, OnnxEngine
 from proteus.language.sampling import Sampling
 from proteus.language.tokenizer import load_tokenizer
@@ -57,6 +56,7 @@ class BareLoop:
     def __init__(self, folder: Path, context_tokens: int, streams: int) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
         self.embedding = ort.InferenceSession(folder / "embedding.onnx", options, providers=["CPUExecutionProvider"])
         self.decoder = ort.InferenceSession(folder / "decoder.onnx", options, providers=["CPUExecutionProvider"])
         past = [port for port in self.decoder.get_inputs() if port.name.startswith("past_")]
@@ -175,7 +175,7 @@ def median(rates: list[dict[str, float]]) -> dict[str, float]:
     return {clock: round(statistics.median(rate[clock] for rate in rates), 1) for clock in ("cpu", "wall")}
 
 
-def measure(export: Path, folder: Path, streams: int, tokens: int, rounds: int) -> dict[str, Any]:
+def measure(checkpoint: Path, folder: Path, streams: int, tokens: int, rounds: int) -> dict[str, Any]:
     manifest = json.loads((folder / "export.json").read_text())
     context_tokens = manifest["context_tokens"]
     rng = np.random.default_rng(streams)
@@ -184,7 +184,7 @@ def measure(export: Path, folder: Path, streams: int, tokens: int, rounds: int) 
     bare = BareLoop(folder, context_tokens, streams)
     engine = OnnxEngine(
         folder,
-        load_tokenizer(export / "checkpoint"),
+        load_tokenizer(checkpoint),
         slots=max(streams, 8),
         context_tokens=context_tokens,
         max_queue=1,
@@ -212,22 +212,23 @@ def measure(export: Path, folder: Path, streams: int, tokens: int, rounds: int) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("export", type=Path)
+    parser.add_argument("deployment", type=Path)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    deployment = Deployment.load(arguments.deployment)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as scratch:
-        folder = endless(arguments.export / "model_repository" / "llm" / "1", Path(scratch))
+        folder = endless(deployment.repository_path / "llm" / "1", Path(scratch))
         rows = []
         for streams in arguments.streams:
-            rows.append(measure(arguments.export, folder, streams, arguments.tokens, arguments.rounds))
+            rows.append(measure(deployment.checkpoint_path, folder, streams, arguments.tokens, arguments.rounds))
             print(json.dumps(rows[-1]), flush=True)
         manifest = json.loads((folder / "export.json").read_text())
     report = {
-        "command": f"python perf/engine_vs_bare.py EXPORT --tokens {arguments.tokens} --rounds {arguments.rounds}",
+        "command": " ".join(["python", *sys.argv]),
         "model": {key: manifest[key] for key in ("hidden_size", "num_layers", "num_kv_heads", "vocab_size")},
         "prompt_tokens": PROMPT_TOKENS,
         "threads": 1,
