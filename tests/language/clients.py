@@ -13,6 +13,12 @@ import numpy as np
 from proteus.language.engine import Event, Failure, Finish, GenerationRequest, OnnxEngine
 from proteus.language.sampling import Sampling
 
+CONTEXT = 128
+SLOTS = 3
+MAX_QUEUE = 64
+PROMPT = [1, 40, 41, 42, 43]
+OTHERS = ([1, 50, 51], [1, 60, 61, 62, 63, 64, 65, 66, 67], [1, 70], [1, *range(80, 120)])
+LONG = 60  # tokens of an answer that is still going on when something happens to it
 PATIENCE_S = 60.0  # no test waits so long unless something hangs
 
 
@@ -80,3 +86,22 @@ class Client:
 def ask(engine: OnnxEngine, input_ids: Sequence[int], **sampling: Any) -> Client:
     """The whole answer."""
     return Client(engine, input_ids, Sampling(**sampling)).submit().wait()
+
+
+class Gate:
+    """An `on_event` that holds the engine's thread, as a slow client would, until opened."""
+
+    def __init__(self, after: int = 1) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self._left = after
+
+    def __call__(self, event: Event | Failure) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.reached.set()
+            assert self.opened.wait(PATIENCE_S)
+
+
+def assert_empty(engine: OnnxEngine) -> None:
+    engine.check()
+    assert engine.num_in_flight == 0

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from proteus.language.engine import OnnxEngine
+from proteus.language.tokenizer import load_tokenizer
+from tests.language import plant
 from tests.language.checkpoints import TOKENIZERS, build_checkpoint
+from tests.language.clients import CONTEXT, LONG, MAX_QUEUE, PROMPT, SLOTS, Client, ask, assert_empty
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +18,41 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A checkpoint folder without weights for each kind of tokenizer."""
     root = tmp_path_factory.mktemp("checkpoints")
     return {kind: build_checkpoint(root / kind, kind) for kind in TOKENIZERS}
+
+
+@pytest.fixture(scope="session")
+def llm_folder(tiny_export: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The export, told that no token ends an answer, so that lengths are known."""
+    source = tiny_export / "model_repository" / "llm" / "1"
+    return plant.copy(source, tmp_path_factory.mktemp("llm") / "1", eos_token_ids=[])
+
+
+@pytest.fixture(scope="session")
+def start_engine(tiny_checkpoint: Path) -> Any:
+    """Opens an engine on an llm folder; whoever calls it closes the engine."""
+    tokenizer = load_tokenizer(tiny_checkpoint)
+
+    def start(folder: Path, *, slots: int = SLOTS, max_queue: int = MAX_QUEUE) -> OnnxEngine:
+        return OnnxEngine(folder, tokenizer, slots=slots, context_tokens=CONTEXT, max_queue=max_queue, threads=1)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def shared_engine(start_engine: Any, llm_folder: Path) -> Iterator[OnnxEngine]:
+    engine = start_engine(llm_folder)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(shared_engine: OnnxEngine) -> Iterator[OnnxEngine]:
+    """Checked after each test: nothing may be left in it."""
+    yield shared_engine
+    assert_empty(shared_engine)
+
+
+@pytest.fixture(scope="session")
+def whole(shared_engine: OnnxEngine) -> Client:
+    """The undisturbed answer to PROMPT."""
+    return ask(shared_engine, PROMPT, max_tokens=LONG)
