@@ -14,7 +14,7 @@ Dtype = Literal["BOOL", "UINT8", "INT32", "INT64", "FP32", "STRING"]
 Symbol = Literal["S", "N", "C", "D"]
 
 CACHE_KEY_BYTES = 32
-REQUEST_KEY_BYTES = 16
+REQUEST_KEY_BYTES = MAILBOX_KEY_BYTES = 16
 CHANNELS = 3
 
 
@@ -134,12 +134,23 @@ LLM = ModelSpec(
         TensorSpec(
             "stop", "BOOL", (1,), "true: stop the request named by `request_key`; nothing else is read", optional=True
         ),
+        TensorSpec(
+            "mailbox",
+            "UINT8",
+            (MAILBOX_KEY_BYTES,),
+            "the events go there, the one response only says that the request is accepted; for the door",
+            optional=True,
+        ),
+        TensorSpec(
+            "collect", "BOOL", (1,), "true: answer once, with the events in `mailbox`, within a second", optional=True
+        ),
     ),
     outputs=(
         TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
         TensorSpec("text", "UINT8", (-1,), "UTF-8 piece of this event, whole characters"),
         TensorSpec("finish_reason", "UINT8", (-1,), "`stop`, `length` or `cancelled`; last event only"),
         TensorSpec("stage_us", "INT64", (3,), "queue, prefill, decode in µs; last event only"),
+        TensorSpec("events", "UINT8", (-1,), "JSON: events of all requests of the mailbox; for `collect` only"),
     ),
     errors=(
         "`invalid_request`: sampling values, spans or rows that do not fit",

@@ -182,7 +182,7 @@ def test_client_that_leaves_the_language_model_frees_its_slots(server: Server, s
     ("arrays", "words"),
     [
         ({}, ["invalid_request: input_ids is missing"]),
-        ({"stop": np.array([True])}, ["invalid_request: stop without request_key"]),
+        ({"stop": np.array([True])}, ["invalid_request: request_key is missing"]),
         ({"input_ids": PROMPT, "sampling": octets(b"{")}, ["invalid_request: sampling is not JSON"]),
         ({"input_ids": PROMPT, "sampling": ask_for(0)}, ["sampling.max_tokens = 0"]),
         ({"input_ids": PROMPT, "visual_tokens": np.zeros((3, 192), np.float32)}, ["visual_tokens has shape [3, 192]"]),

@@ -1,7 +1,7 @@
 """Calls from one model to another (BLS) that hand on parameters, timeout and request id.
 
-`async_exec` of Triton 2.51 waits in the event loop's default pool of a few threads, for a stream until its first
-response: calls that wait in a queue would keep out the `stop` that empties it. So every call waits in its own thread.
+`async_exec` of Triton 2.51 waits in the event loop's default pool of a few threads: calls that wait there would keep
+out the `stop` that makes an end of them. So every call waits in its own thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -21,91 +21,69 @@ from proteus.backend.tensors import Array, read_outputs, tensors
 from proteus.contract import ModelSpec
 from proteus.errors import InternalError, ProteusError, Unavailable
 
-SILENCE_S = 2.0  # between two responses of a stream, before its model is asked whether it lives
+MAX_CALLS = 16  # at once: half of the threads (32) in which Triton also sends this model's responses
 KEEP_S = 2.0
-Item = dict[str, Array] | ProteusError | None  # outputs of a response; how the stream ended, None for well
+
+Outputs = dict[str, Array]
 
 
 class Caller:
     """Calls of one event loop."""
 
     def __init__(self) -> None:
-        # A stream's iterator is kept for KEEP_S after its end. Triton 2.51 drops its own reference a moment later in a
-        # thread without Python's lock: were that the last one, arrays would be freed there, and memory corrupted.
+        self._calls = asyncio.Semaphore(MAX_CALLS)
+        # A decoupled call's iterator is kept for KEEP_S. Triton 2.51 drops its own reference a moment later in a thread
+        # without Python's lock: were that the last one, arrays would be freed there, and memory corrupted.
         self._kept: deque[Any] = deque()
 
     def close(self) -> None:
         """Let go of what is kept; after the last call."""
         self._kept.clear()
 
-    async def call(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> dict[str, Array]:
-        """Outputs of a model that answers once; raises the model's error."""
+    async def call(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Outputs:
+        """Outputs of a model that is not decoupled; raises the model's error."""
         request = _request(model, inputs, context)
+        async with self._calls:
+            return await _in_thread(model, lambda: _outputs(model, request.exec()))
 
-        def wait() -> None:
-            try:
-                answer.set_result(_outputs(model, request.exec()))
-            except ProteusError as error:
-                answer.set_exception(error)
-            except Exception as error:
-                answer.set_exception(_revived(model, str(error)))
+    async def call_decoupled(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Outputs:
+        """Outputs of the one response of a decoupled model, which must be its last; raises the model's error.
 
-        answer: Future[dict[str, Array]] = Future()
-        answer.set_running_or_notify_cancel()  # the thread ends it, also when nobody waits any more
-        threading.Thread(target=wait, name="call", daemon=True).start()
-        return await asyncio.wrap_future(answer)
-
-    async def stream(
-        self, model: ModelSpec, inputs: Mapping[str, Array], context: Context, ping: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[list[dict[str, Array]]]:
-        """Outputs of the responses of a decoupled model, those that have arrived together; raises the model's error.
-
-        Triton 2.51 gives a blocking iterator, which is read to its end even when nobody listens any more. It says
-        nothing when the model's process dies: after some silence, `ping` must raise for a model that is gone.
+        To wait for a second response can block this whole process: its reader holds one lock while it waits for
+        Python's, and a call that begins at that moment holds Python's while it waits for the other.
         """
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[Item] = asyncio.Queue()
         request = _request(model, inputs, context)
-        # A daemon: the iterator of a dead model never ends, and must not keep this process.
-        threading.Thread(target=self._pump, args=(model, request, loop, arrived), name="pump", daemon=True).start()
-        while True:
-            try:
-                async with asyncio.timeout(SILENCE_S):
-                    items = [await arrived.get()]
-            except TimeoutError:
-                await ping()
-                continue
-            while not arrived.empty():
-                items.append(arrived.get_nowait())
-            if outputs := [item for item in items if isinstance(item, dict)]:
-                yield outputs
-            if isinstance(end := items[-1], ProteusError):
-                raise end
-            if end is None:
-                return
+        loop = asyncio.get_running_loop()
 
-    def _pump(
-        self, model: ModelSpec, request: Any, loop: asyncio.AbstractEventLoop, arrived: asyncio.Queue[Item]
-    ) -> None:
-        """Read a whole stream in a thread, handing its responses and its end to the event loop."""
-        responses: Any = None
-        end: Item = None
-        try:
+        def answer() -> Outputs:
             responses = request.exec(decoupled=True)
-            for response in responses:
-                if outputs := _outputs(model, response):
-                    loop.call_soon_threadsafe(arrived.put_nowait, outputs)
-        except ProteusError as error:
-            end = error
-        except Exception as error:
-            end = _revived(model, str(error))
-        self._kept.append(responses)
-        loop.call_soon_threadsafe(loop.call_later, KEEP_S, self._drop_oldest)
-        loop.call_soon_threadsafe(arrived.put_nowait, end)
+            try:
+                return _outputs(model, next(iter(responses)))
+            finally:
+                self._kept.append(responses)
+                loop.call_soon_threadsafe(loop.call_later, KEEP_S, self._drop_oldest)
+
+        return await _in_thread(model, answer)
 
     def _drop_oldest(self) -> None:
         if self._kept:
             self._kept.popleft()
+
+
+async def _in_thread(model: ModelSpec, answer: Callable[[], Outputs]) -> Outputs:
+    def wait() -> None:
+        try:
+            done.set_result(answer())
+        except ProteusError as error:
+            done.set_exception(error)
+        except Exception as error:
+            done.set_exception(_revived(model, str(error)))
+
+    done: Future[Outputs] = Future()
+    done.set_running_or_notify_cancel()  # the thread ends it, also when nobody waits any more
+    # A daemon: the call of a model that died may never end, and must not keep this process.
+    threading.Thread(target=wait, name="call", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Any:
@@ -119,7 +97,7 @@ def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) ->
     )
 
 
-def _outputs(model: ModelSpec, response: Any) -> dict[str, Array]:
+def _outputs(model: ModelSpec, response: Any) -> Outputs:
     if response.has_error():
         raise _revived(model, response.error().message())
     return read_outputs(response)

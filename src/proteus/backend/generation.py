@@ -1,48 +1,63 @@
-"""Tensors of an `llm` request <-> the engine's own nouns; a client chose every value, so each is checked."""
+"""Requests to `llm` <-> the engine's own nouns; a client chose every value, so each is checked."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from proteus.backend.guard import Responses, known
+from proteus.backend.fleet import LlmEnd, LlmEvent
+from proteus.backend.guard import Responses, known, responding
+from proteus.backend.mailbox import Letter, Mailbox, pack
 from proteus.backend.tensors import Array, from_bytes, read, read_bytes
 from proteus.contract import REQUEST_KEY_BYTES
 from proteus.errors import InvalidRequest
-from proteus.language.generation import Event, Failure, GenerationRequest
+from proteus.language.generation import Engine, Event, Failure, GenerationRequest
 from proteus.language.sampling import Sampling
 
 CANCEL_POLL_S = 0.1
+COLLECT_S = 1.0  # a collector waits no longer for an event; that it was answered says that this model lives
 
 
-def read_stop(request: Any) -> bytes | None:
-    """Key of the request to stop, when this is a `stop` request; raises InvalidRequest without a key."""
-    stop = read(request, "stop")
-    if stop is None or not bool(stop.reshape(-1)[0]):
-        return None
-    key = read_bytes(request, "request_key")
-    if key is None:
-        raise InvalidRequest("stop without request_key", fix="send the request_key of the request to stop")
-    return key
+class EnginePort:
+    """Serves requests of four kinds: generate with events as responses, generate into a mailbox, collect, stop."""
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._mailboxes: dict[bytes, Mailbox] = {}
+        self._collectors = ThreadPoolExecutor(4, thread_name_prefix="collect")
 
-def read_generation(request: Any) -> GenerationRequest:
-    """Raises InvalidRequest."""
-    input_ids = read(request, "input_ids")
-    if input_ids is None:
-        raise InvalidRequest("input_ids is missing", fix="send the ids of the prompt")
-    visual_tokens, spans = read(request, "visual_tokens"), read(request, "visual_spans")
-    return GenerationRequest(
-        request_key=read_bytes(request, "request_key") or secrets.token_bytes(REQUEST_KEY_BYTES),
-        input_ids=input_ids,
-        visual_tokens=visual_tokens,
-        visual_spans=() if spans is None else tuple((int(start), int(length)) for start, length in spans),
-        sampling=Sampling.from_json(read_bytes(request, "sampling") or b"{}"),
-    )
+    def serve(self, request: Any) -> None:
+        """Begin to answer one request; every answer and error goes to the request's own responses."""
+        with responding(request) as responses:
+            if _flag(request, "stop"):
+                self._engine.cancel(_key(request, "request_key"))
+                responses.close()
+            elif _flag(request, "collect"):
+                mailbox = self._mailbox(_key(request, "mailbox"))
+                self._collectors.submit(_collect, responses, mailbox)
+            elif (mailbox_key := read_bytes(request, "mailbox")) is not None:
+                generation = read_generation(request)
+                self._engine.submit(generation, _posting(generation.request_key, self._mailbox(mailbox_key)))
+                responses.close()
+            else:
+                generation = read_generation(request)
+                cancel = partial(self._engine.cancel, generation.request_key)
+                self._engine.submit(generation, Emitter(responses, cancel))
+
+    def close(self) -> None:
+        self._engine.close()
+        for mailbox in self._mailboxes.values():
+            mailbox.close()
+        self._collectors.shutdown()
+
+    def _mailbox(self, key: bytes) -> Mailbox:
+        return self._mailboxes.setdefault(key, Mailbox())
 
 
 class Emitter:
@@ -64,6 +79,48 @@ class Emitter:
                 self._cancel()
 
 
+def read_generation(request: Any) -> GenerationRequest:
+    """Raises InvalidRequest."""
+    input_ids = read(request, "input_ids")
+    if input_ids is None:
+        raise InvalidRequest("input_ids is missing", fix="send the ids of the prompt")
+    spans = read(request, "visual_spans")
+    return GenerationRequest(
+        request_key=read_bytes(request, "request_key") or secrets.token_bytes(REQUEST_KEY_BYTES),
+        input_ids=input_ids,
+        visual_tokens=read(request, "visual_tokens"),
+        visual_spans=() if spans is None else tuple((int(start), int(length)) for start, length in spans),
+        sampling=Sampling.from_json(read_bytes(request, "sampling") or b"{}"),
+    )
+
+
+def _collect(responses: Responses, mailbox: Mailbox) -> None:
+    try:
+        responses.send({"events": from_bytes(pack(mailbox.collect(COLLECT_S)))}, final=True)
+    except Exception as error:
+        responses.fail(known(error))
+
+
+def _posting(request_key: bytes, mailbox: Mailbox) -> Callable[[Event | Failure], None]:
+    def post(event: Event | Failure) -> None:
+        content = known(event.error) if isinstance(event, Failure) else _llm_event(event)
+        mailbox.put(Letter(request_key, content))
+
+    return post
+
+
+def _llm_event(event: Event) -> LlmEvent:
+    end = None
+    if (finish := event.finish) is not None:
+        end = LlmEnd(
+            finish_reason=finish.reason,
+            queue_us=finish.queue_us,
+            prefill_us=finish.prefill_us,
+            decode_us=finish.decode_us,
+        )
+    return LlmEvent(text=event.text, token_ids=event.token_ids, end=end)
+
+
 def _outputs(event: Event) -> dict[str, Array]:
     outputs: dict[str, Array] = {
         "token_ids": np.array(event.token_ids, dtype=np.int32),
@@ -74,3 +131,15 @@ def _outputs(event: Event) -> dict[str, Array]:
         outputs["finish_reason"] = from_bytes(finish.reason.encode())
         outputs["stage_us"] = np.array([finish.queue_us, finish.prefill_us, finish.decode_us], dtype=np.int64)
     return outputs
+
+
+def _flag(request: Any, name: str) -> bool:
+    value = read(request, name)
+    return value is not None and bool(value.reshape(-1)[0])
+
+
+def _key(request: Any, name: str) -> bytes:
+    key = read_bytes(request, name)
+    if key is None:
+        raise InvalidRequest(f"{name} is missing", fix=f"send the {name} with stop or collect")
+    return key

@@ -1,8 +1,7 @@
 """Ends this process when its event loop stands still, so that whoever watches the process starts it anew.
 
-Inside Triton 2.51's response iterators three threads can wait for each other with Python's lock held: one starts a
-stream, one wakes up for a response of another stream, one brings that stream's next. Nothing written in Python runs
-then; the timer of `faulthandler` is a thread that does not need the lock.
+Locks inside Triton 2.51's Python backend can stop everything written in Python (docs/decisions/0005); the ways that we
+know are closed. The timer of `faulthandler` is a thread that does not need Python's lock.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 import faulthandler
 
 BEAT_S = 1.0
-STANDSTILL_S = 8.0
+STANDSTILL_S = 10.0
 
 
 async def beat() -> None:

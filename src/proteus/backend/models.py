@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 
 import numpy as np
 
 from proteus.backend.calls import Caller
 from proteus.backend.failures import TRY_AGAIN
-from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmEvent
+from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEvent
+from proteus.backend.mailbox import unpack
 from proteus.backend.tensors import Array, from_bytes
-from proteus.contract import IMAGE_TOKENS, LLM, REQUEST_KEY_BYTES
-from proteus.errors import Unavailable
+from proteus.contract import IMAGE_TOKENS, LLM, MAILBOX_KEY_BYTES
+from proteus.errors import ProteusError, Unavailable
 
-NOBODY = bytes(REQUEST_KEY_BYTES)  # a request key that no request has: to stop it asks whether the model lives
-STOP_TIMEOUT_S = 5.0
+SILENCE_S = 5.0  # of a model that answers every second; then it is taken for dead
+RETRY_S = 0.2
+TRUE = np.array([True])
+NO_CONTEXT = Context(parameters={})
+
+Arrived = asyncio.Queue[LlmEvent | ProteusError]
 
 
 class TritonFleet:
+    """One task collects the language model's events for all open requests, and hands them round."""
+
     def __init__(self) -> None:
         self._caller = Caller()
+        self._mailbox = secrets.token_bytes(MAILBOX_KEY_BYTES)
+        self._open: dict[bytes, Arrived] = {}  # by request key
+        self._collecting: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """After the last call."""
@@ -38,46 +49,81 @@ class TritonFleet:
 
     async def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]:
         """As in Fleet."""
-        inputs: dict[str, Array] = {
-            "input_ids": call.input_ids,
-            "sampling": from_bytes(call.sampling),
-            "request_key": from_bytes(call.request_key),
-        }
-        if call.visual_tokens is not None:
-            inputs["visual_tokens"] = call.visual_tokens
-            inputs["visual_spans"] = np.array(call.visual_spans, dtype=np.int32)
-        ended = False
-        async for outputs in self._caller.stream(LLM, inputs, context, self._ping):
-            event = _event(outputs)  # one for all that waited: the busier the door, the fewer its responses
-            ended = event.end is not None
-            yield event
-        if not ended:
-            raise Unavailable(f"{LLM.name} stopped answering", fix=TRY_AGAIN)
+        arrived = self._open[call.request_key] = Arrived()
+        try:
+            if self._collecting is None or self._collecting.done():
+                self._collecting = asyncio.create_task(self._collect())
+            inputs = {**_inputs(call), "mailbox": from_bytes(self._mailbox)}
+            await self._caller.call_decoupled(LLM, inputs, context)
+            ended = False
+            while not ended:
+                event = await _next(arrived)
+                ended = event.end is not None
+                yield event
+        finally:
+            del self._open[call.request_key]
 
     async def stop(self, request_key: bytes) -> None:
         """As in Fleet."""
-        inputs = {"request_key": from_bytes(request_key), "stop": np.array([True])}
+        inputs = {"request_key": from_bytes(request_key), "stop": TRUE}
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                async for _ in self._caller.stream(LLM, inputs, Context(parameters={}), _wait_on):
-                    pass
+            async with asyncio.timeout(SILENCE_S):
+                await self._caller.call_decoupled(LLM, inputs, NO_CONTEXT)
         except TimeoutError as error:
-            raise Unavailable(f"{LLM.name} does not answer", fix=TRY_AGAIN) from error
+            raise _silent() from error
 
-    async def _ping(self) -> None:
-        await self.stop(NOBODY)
+    async def _collect(self) -> None:
+        """Hand events round for as long as a request is open; when the model is gone, end them all with an error."""
+        while self._open:
+            inputs = {"mailbox": from_bytes(self._mailbox), "collect": TRUE}
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    outputs = await self._caller.call_decoupled(LLM, inputs, NO_CONTEXT)
+            except TimeoutError:
+                await self._fail_all(_silent())
+                continue
+            except ProteusError as error:
+                await self._fail_all(error)
+                continue
+            for letter in unpack(outputs["events"].tobytes(), LLM.name):
+                if (arrived := self._open.get(letter.request_key)) is not None:
+                    arrived.put_nowait(letter.content)
+
+    async def _fail_all(self, error: ProteusError) -> None:
+        # Events may lie in an answer that nobody waits for any more: none of these requests can go on.
+        self._mailbox = secrets.token_bytes(MAILBOX_KEY_BYTES)
+        for arrived in self._open.values():
+            arrived.put_nowait(error)
+        await asyncio.sleep(RETRY_S)
 
 
-async def _wait_on() -> None:
-    """For a stream whose end has a timeout of its own."""
+def _silent() -> Unavailable:
+    return Unavailable(f"{LLM.name} does not answer", fix=TRY_AGAIN)
 
 
-def _event(responses: list[dict[str, Array]]) -> LlmEvent:
-    end, last = None, responses[-1]
-    if "finish_reason" in last:
-        queue_us, prefill_us, decode_us = last["stage_us"].tolist()
-        reason = last["finish_reason"].tobytes().decode()
-        end = LlmEnd(finish_reason=reason, queue_us=queue_us, prefill_us=prefill_us, decode_us=decode_us)
-    text = b"".join(outputs["text"].tobytes() for outputs in responses).decode()
-    token_ids = tuple(token_id for outputs in responses for token_id in outputs["token_ids"].tolist())
-    return LlmEvent(text=text, token_ids=token_ids, end=end)
+def _inputs(call: LlmCall) -> dict[str, Array]:
+    inputs: dict[str, Array] = {
+        "input_ids": call.input_ids,
+        "sampling": from_bytes(call.sampling),
+        "request_key": from_bytes(call.request_key),
+    }
+    if call.visual_tokens is not None:
+        inputs["visual_tokens"] = call.visual_tokens
+        inputs["visual_spans"] = np.array(call.visual_spans, dtype=np.int32)
+    return inputs
+
+
+async def _next(arrived: Arrived) -> LlmEvent:
+    """All that has arrived as one event: the busier the door, the fewer its responses."""
+    contents = [await arrived.get()]
+    while not arrived.empty():
+        contents.append(arrived.get_nowait())
+    for content in contents:
+        if isinstance(content, ProteusError):
+            raise content
+    events = [content for content in contents if isinstance(content, LlmEvent)]
+    return LlmEvent(
+        text="".join(event.text for event in events),
+        token_ids=tuple(token_id for event in events for token_id in event.token_ids),
+        end=events[-1].end,
+    )

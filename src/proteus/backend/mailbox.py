@@ -1,0 +1,81 @@
+"""Events of many requests on their way from one model to another, collected together.
+
+Triton 2.51 can only stream between models with one blocking iterator for each request, and enough of those lock each
+other up (docs/decisions/0005). So the language model keeps the door's events, and the door asks for all that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proteus.backend.failures import revive
+from proteus.backend.fleet import LlmEnd, LlmEvent
+from proteus.errors import ProteusError
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    request_key: bytes
+    content: LlmEvent | ProteusError  # an error is the last letter of its request
+
+
+class Mailbox:
+    """Filled and emptied by any threads; letters stay in order."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._letters: list[Letter] = []
+        self._closed = False
+
+    def put(self, letter: Letter) -> None:
+        with self._changed:
+            self._letters.append(letter)
+            self._changed.notify()
+
+    def collect(self, wait_s: float) -> list[Letter]:
+        """All letters, waiting for the first; none after `wait_s`, or when the mailbox is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._letters) or self._closed, wait_s)
+            letters, self._letters = self._letters, []
+            return letters
+
+    def close(self) -> None:
+        """Wake who waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def pack(letters: Sequence[Letter]) -> bytes:
+    """Letters as JSON."""
+    return json.dumps([_packed(letter) for letter in letters]).encode()
+
+
+def unpack(data: bytes, sender: str) -> list[Letter]:
+    """Letters of `pack`; `sender` is the model they come from."""
+    return [Letter(bytes.fromhex(key), _content(content, sender)) for key, content in json.loads(data)]
+
+
+def _packed(letter: Letter) -> tuple[str, object]:
+    content = letter.content
+    if isinstance(content, ProteusError):
+        return letter.request_key.hex(), str(content)
+    end = content.end
+    times = None if end is None else (end.finish_reason, end.queue_us, end.prefill_us, end.decode_us)
+    return letter.request_key.hex(), (content.text, content.token_ids, times)
+
+
+def _content(content: str | tuple[str, list[int], list[int | str] | None], sender: str) -> LlmEvent | ProteusError:
+    if isinstance(content, str):
+        return revive(content, sender)
+    text, token_ids, times = content
+    end = None
+    if times is not None:
+        reason, queue_us, prefill_us, decode_us = times
+        end = LlmEnd(
+            finish_reason=str(reason), queue_us=int(queue_us), prefill_us=int(prefill_us), decode_us=int(decode_us)
+        )
+    return LlmEvent(text=text, token_ids=tuple(token_ids), end=end)
