@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("checkpoints/demo"))
     parser.add_argument("--from", dest="start", type=Path, help="go on from this checkpoint instead of from nothing")
     parser.add_argument("--tower-steps", type=int, default=700)
-    parser.add_argument("--steps", type=int, default=4_000)
+    parser.add_argument("--steps", type=int, default=2_000)
     parser.add_argument("--pictures", type=int, default=100_000)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
