@@ -15,9 +15,13 @@ PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
     {"errors"},
+    {"limits"},
     {"contract", "stages", "deployment"},
     {"manifest"},
+    {"media"},
     {"families"},
+    {"cost"},
+    {"admission"},
     {"cache"},
     {"preprocess"},
     {"language"},

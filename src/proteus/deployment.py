@@ -7,42 +7,28 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from proteus.errors import ProteusError
-
-PictureFormat = Literal["png", "jpeg", "webp", "gif", "bmp"]
-Count = Annotated[int, Field(gt=0)]
+from proteus.limits import (
+    AdmissionLimits,
+    AudioLimits,
+    Count,
+    DecodeLimits,
+    FetchLimits,
+    ImageLimits,
+    Section,
+    Tiers,
+    VideoLimits,
+)
 
 
 class DeploymentError(ProteusError):
     """The deployment file cannot be used; the text names file, key, value and fix. Stops the start."""
 
     code = "invalid_deployment"
-
-
-class Section(BaseModel):
-    """A table of the file: frozen, strict about types, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class ImageLimits(Section):
-    max_bytes: Count
-    max_pixels: Count
-    min_side_px: Count
-    max_side_px: Count
-    max_aspect_ratio: Annotated[float, Field(ge=1.0)]
-    max_pictures: Count
-    formats: Annotated[list[PictureFormat], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def sides_leave_room(self) -> ImageLimits:
-        if self.min_side_px > self.max_side_px:
-            raise ValueError(f"min_side_px = {self.min_side_px} is over max_side_px = {self.max_side_px}")
-        return self
 
 
 class TextLimits(Section):
@@ -85,10 +71,6 @@ class Llm(Section):
     threads: Count
 
 
-class Chat(Section):
-    max_requests: Count
-
-
 class Deployment(Section):
     """The whole file. `load` is the only way in that knows where the file lies."""
 
@@ -97,12 +79,17 @@ class Deployment(Section):
     repository: str
     cores: Count
     image: ImageLimits
+    video: VideoLimits
+    audio: AudioLimits
+    tiers: Tiers
+    fetch: FetchLimits
+    decode: DecodeLimits
     text: TextLimits
     stages: Stages
     image_tokens: ImageTokens
     cache: Cache
     llm: Llm
-    chat: Chat
+    admission: AdmissionLimits
 
     _file: Path = PrivateAttr(default=Path("deployment.toml"))
 

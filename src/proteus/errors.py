@@ -2,11 +2,14 @@
 
 ProteusError
 ├── InvalidRequest        400  a field, a part or a byte that cannot be used
-│   ├── InvalidPicture    400  bytes that are no usable picture
+│   ├── InvalidMedia      400  bytes that are no usable picture, video or audio
+│   │   └── InvalidPicture
+│   ├── FetchFailed       400  a URL that is not allowed or did not give a picture
 │   └── PromptTooLong     400  the prompt does not fit the context
 ├── MediaTooLarge         413  over a limit of the deployment file
 ├── QueueFull             429  try again later
 ├── Unavailable           503  a stage died or is restarting
+├── DeadlineExceeded      504  not started in time
 └── InternalError         500  ours; the text is fixed, the cause is in the server's log
 """
 
@@ -38,8 +41,16 @@ class InvalidRequest(ProteusError):
     http_status = 400
 
 
-class InvalidPicture(InvalidRequest):
+class InvalidMedia(InvalidRequest):
+    code = "invalid_media"
+
+
+class InvalidPicture(InvalidMedia):
     code = "invalid_picture"
+
+
+class FetchFailed(InvalidRequest):
+    code = "fetch_failed"
 
 
 class PromptTooLong(InvalidRequest):
@@ -52,13 +63,26 @@ class MediaTooLarge(ProteusError):
 
 
 class QueueFull(ProteusError):
+    """`retry_after_s` is when a place is likely to be free, where that is known; the text says it too."""
+
     code = "queue_full"
     http_status = 429
+
+    def __init__(
+        self, what: str, *, limit: str, fix: str = "try again later", retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(what, limit=limit, fix=fix if retry_after_s is None else f"try again in {retry_after_s:.1f} s")
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(ProteusError):
     code = "unavailable"
     http_status = 503
+
+
+class DeadlineExceeded(ProteusError):
+    code = "deadline_exceeded"
+    http_status = 504
 
 
 class InternalError(ProteusError):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from proteus.deployment import ImageLimits
+from proteus.limits import ImageLimits
 
 LIMITS = ImageLimits(
     max_bytes=200_000,

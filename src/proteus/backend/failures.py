@@ -41,7 +41,7 @@ def revive(text: str, model: str) -> ProteusError:
         return BY_CODE[ours["code"]](ours["what"], limit=ours["limit"], fix=ours["fix"])
     lowered = text.lower()
     if any(words in lowered for words in QUEUE):
-        return QueueFull(f"too many requests wait for {model}", limit=f"max_queue of {model}", fix="try again later")
+        return QueueFull(f"too many requests wait for {model}", limit=f"max_queue of {model}")
     if any(words in lowered for words in GONE):
         return Unavailable(f"{model} does not answer", fix=TRY_AGAIN)
     return InternalError()

@@ -107,10 +107,11 @@ class Chat:
 
     @contextmanager
     def _seat(self) -> Iterator[None]:
-        limit = self._deployment.chat.max_requests
+        limit = self._deployment.admission.capacity.requests or 64
         if self._open >= limit:
             raise QueueFull(
-                f"{self._open} requests are open", limit=f"[chat] max_requests = {limit}", fix="try again later"
+                f"{self._open} requests are open",
+                limit=f"[admission.capacity] requests = {limit}",
             )
         self._open += 1
         try:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proteus.cache.key import media_digest
-from proteus.deployment import ImageLimits
 from proteus.door.request import ChatMessage, PictureContent
 from proteus.errors import InvalidPicture, InvalidRequest, MediaTooLarge
+from proteus.limits import ImageLimits
 from proteus.preprocess.header import read_header
 
 

@@ -47,7 +47,6 @@ class Schedule:
                 raise QueueFull(
                     f"{len(self._in_flight)} requests are decoding or waiting",
                     limit=f"[llm] slots + max_queue = {limit}",
-                    fix="try again later",
                 )
             self._waiting.append(sequence)
             self._in_flight[key] = sequence

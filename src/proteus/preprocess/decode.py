@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from proteus.deployment import ImageLimits
+from proteus.limits import ImageLimits
 from proteus.preprocess.header import broken, open_picture
 
 WHITE = (255, 255, 255, 255)

@@ -17,8 +17,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from proteus.deployment import ImageLimits, PictureFormat
 from proteus.errors import InvalidPicture, MediaTooLarge
+from proteus.limits import ImageLimits, PictureFormat
 
 OPENERS: Mapping[PictureFormat, Callable[[io.BytesIO], ImageFile.ImageFile]] = {
     "png": PngImageFile,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from proteus.deployment import Deployment, ImageLimits
+from proteus.deployment import Deployment
 from proteus.families.llava import LlavaFamily, ResizeRule
+from proteus.limits import ImageLimits
 from proteus.preprocess.decode import decode
 from proteus.preprocess.pixels import to_pixel_values
 

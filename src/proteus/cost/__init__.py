@@ -1,0 +1,1 @@
+"""What a request will cost, from headers alone."""

@@ -1,0 +1,36 @@
+"""The resource vector of a request: what admission reserves and what a bill names. Plain sums, no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceVector:
+    """Every field is a whole number that adds up over the media of a request and over requests."""
+
+    requests: int = 0
+    items: int = 0  # media
+    media_bytes: int = 0  # encoded
+    decoded_pixels: int = 0
+    decode_bytes: int = 0  # held while decoding
+    frames: int = 0  # of video and animation
+    media_ms: int = 0  # of video and audio
+    patches: int = 0  # embedded by the encoder
+    encoder_flops: int = 0
+    visual_tokens: int = 0
+    text_tokens: int = 0  # wrapper tokens included
+    output_tokens: int = 0  # the most that may be generated
+    kv_bytes: int = 0  # self-attention, prompt and output
+    cross_kv_bytes: int = 0
+
+    def __add__(self, other: ResourceVector) -> ResourceVector:
+        return ResourceVector(**{name: value + getattr(other, name) for name, value in self.named()})
+
+    def __sub__(self, other: ResourceVector) -> ResourceVector:
+        return ResourceVector(**{name: value - getattr(other, name) for name, value in self.named()})
+
+    def named(self) -> Iterator[tuple[str, int]]:
+        """(name, value) of every field, in order."""
+        return ((field.name, getattr(self, field.name)) for field in fields(self))

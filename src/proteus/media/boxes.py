@@ -1,0 +1,40 @@
+"""Walks the containers that media come in, without trusting a length: each walker stops at the end of the data, and
+after MAX_BOXES, so that no file makes us work for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+MAX_BOXES = 4096
+
+
+def iso_boxes(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """(type, start of content, end of content) of the ISO base media boxes in data[start:end]; ISO/IEC 14496-12 §4.2.
+
+    Ends at a box that claims less than its own head; a box that runs over `end` is cut there.
+    """
+    for _ in range(MAX_BOXES):
+        if start + 8 > end:
+            return
+        size = int.from_bytes(data[start : start + 4], "big")
+        kind = bytes(data[start + 4 : start + 8])
+        head = 8
+        if size == 1:
+            size, head = int.from_bytes(data[start + 8 : start + 16], "big"), 16
+        elif size == 0:
+            size = end - start
+        if size < head:
+            return
+        yield kind, min(start + head, end), min(start + size, end)
+        start += size
+
+
+def riff_chunks(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """(id, start of content, end of content) of the RIFF chunks in data[start:end]; contents are padded to even."""
+    for _ in range(MAX_BOXES):
+        if start + 8 > end:
+            return
+        size = int.from_bytes(data[start + 4 : start + 8], "little")
+        yield bytes(data[start : start + 4]), start + 8, min(start + 8 + size, end)
+        start += 8 + size + size % 2
