@@ -3,10 +3,11 @@ export PYTHON
 BIN := .venv/bin
 SERVE := .venv/.serve
 DEV := .venv/.dev
+ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast perf-smoke lock clean clean-all
+.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-smoke lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +18,11 @@ $(SERVE): requirements.lock tools/environment
 
 $(DEV): $(SERVE) requirements-dev.lock
 	@tools/environment requirements-dev.lock
+	@touch $@
+
+$(ORACLE): $(DEV) requirements-oracle.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps --upgrade \
+		--target .venv/torchvision -r requirements-oracle.lock
 	@touch $@
 
 setup: $(SERVE)  ## Make .venv with all that serving needs (no torch)
@@ -50,11 +56,17 @@ format: $(DEV)  ## Write style fixes and format
 types: $(DEV)  ## Check types
 	@$(BIN)/mypy
 
-test: lint types  ## Lint, types and all tests, with a real server
+test: lint types $(ORACLE)  ## Lint, types and all tests, with a real server
 	@$(BIN)/python -m pytest --durations=15
 
 test-fast: $(DEV)  ## Tests without server and oracle
 	@$(BIN)/python -m pytest -m "not server and not oracle and not slow"
+
+oracle: $(ORACLE)  ## Plans of every family against transformers' processors, 20,000 sizes each; goes on where it was stopped
+	@$(BIN)/python -m tests.oracle.run
+
+docs-plots: $(DEV)  ## Write docs/costs.md and its plots: tokens, KV and encoder work of every family
+	@$(BIN)/python -m perf.costs
 
 perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
 	@$(BIN)/python -m perf.smoke
