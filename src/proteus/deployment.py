@@ -20,6 +20,7 @@ from proteus.limits import (
     FetchLimits,
     ImageLimits,
     Section,
+    TextLimits,
     Tiers,
     VideoLimits,
 )
@@ -29,15 +30,6 @@ class DeploymentError(ProteusError):
     """The deployment file cannot be used; the text names file, key, value and fix. Stops the start."""
 
     code = "invalid_deployment"
-
-
-class TextLimits(Section):
-    max_request_bytes: Count
-    max_messages: Count
-    max_text_bytes: Count
-    default_max_tokens: Count
-    max_stop_strings: Count
-    max_stop_bytes: Count
 
 
 class Stage(Section):

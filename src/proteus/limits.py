@@ -7,8 +7,9 @@ of `chat`, and `proteus contract` prints them: one number, read once.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
-from typing import Annotated, Literal
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -29,16 +30,18 @@ class Section(BaseModel):
 
 
 class ImageLimits(Section):
-    formats: Annotated[list[PictureFormat], Field(min_length=1)]
-    max_bytes: Count  # one encoded picture
-    max_pixels: Count  # as stored; more is refused before a pixel is decoded
-    min_side_px: Count
-    max_side_px: Count
-    max_aspect_ratio: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]  # long side / short side
-    max_pictures: Count  # in one request
-    animation: Literal["first_frame", "refuse"]
-    max_animation_frames: Count
-    background: Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]  # shown through transparency
+    """Pictures. All of it is decided from the header, before a pixel is decoded."""
+
+    formats: list[PictureFormat] = Field(min_length=1, description="accepted; told from the content, never the name")
+    max_bytes: Count = Field(description="one encoded picture")
+    max_pixels: Count = Field(description="width x height, as stored")
+    min_side_px: Count = Field(description="shorter side")
+    max_side_px: Count = Field(description="longer side")
+    max_aspect_ratio: float = Field(ge=1.0, allow_inf_nan=False, description="longer side / shorter side")
+    max_pictures: Count = Field(description="in one request")
+    animation: Literal["first_frame", "refuse"] = Field(description="what becomes of a file with several frames")
+    max_animation_frames: Count = Field(description="in one file, whatever `animation` says")
+    background: str = Field(pattern=r"^#[0-9a-fA-F]{6}$", description="colour shown through transparency")
 
     @model_validator(mode="after")
     def sides_leave_room(self) -> ImageLimits:
@@ -54,50 +57,71 @@ class ImageLimits(Section):
 
 
 class VideoLimits(Section):
-    formats: list[VideoFormat]  # empty: no video is accepted
-    max_bytes: Count
-    max_seconds: Positive
-    max_frame_pixels: Count  # of one frame
-    max_videos: Count  # in one request
-    sample_frames_per_s: Positive  # frames given to the encoder, evenly spread …
-    max_frames: Count  # … and never more than this
+    """Videos. None is read while `formats` is empty."""
+
+    formats: list[VideoFormat] = Field(description="accepted; told from the content, never the name")
+    max_bytes: Count = Field(description="one encoded video")
+    max_seconds: Positive = Field(description="one video")
+    max_frame_pixels: Count = Field(description="width x height of one frame")
+    max_videos: Count = Field(description="in one request")
+    sample_frames_per_s: Positive = Field(description="frames given to the encoder, evenly spread")
+    max_frames: Count = Field(description="given to the encoder; a longer video is sampled more thinly")
 
 
 class AudioLimits(Section):
-    formats: list[AudioFormat]  # empty: no audio is accepted
-    max_bytes: Count
-    max_seconds: Positive
-    min_sample_rate_hz: Count
-    max_sample_rate_hz: Count
-    max_channels: Count
-    max_clips: Count  # in one request
+    """Audio clips. None is read while `formats` is empty."""
+
+    formats: list[AudioFormat] = Field(description="accepted; told from the content, never the name")
+    max_bytes: Count = Field(description="one encoded clip")
+    max_seconds: Positive = Field(description="one clip")
+    min_sample_rate_hz: Count = Field(description="samples per second")
+    max_sample_rate_hz: Count = Field(description="samples per second")
+    max_channels: Count = Field(description="in one clip")
+    max_clips: Count = Field(description="in one request")
+
+    @model_validator(mode="after")
+    def rates_leave_room(self) -> AudioLimits:
+        if self.min_sample_rate_hz > self.max_sample_rate_hz:
+            raise ValueError(
+                f"min_sample_rate_hz = {self.min_sample_rate_hz} is over max_sample_rate_hz = {self.max_sample_rate_hz}"
+            )
+        return self
 
 
 class Tier(Section):
-    """A quality level, OpenAI's `detail`. `over` says what happens to a picture above either cap."""
+    """A quality level, OpenAI's `detail`."""
 
-    max_pixels: Count
-    max_visual_tokens: Count  # of one picture
-    over: Literal["downscale", "refuse"]
+    max_pixels: Count = Field(description="of one picture")
+    max_visual_tokens: Count = Field(description="of one picture")
+    over: Literal["downscale", "refuse"] = Field(description="what becomes of a picture above either cap")
 
 
 class Tiers(Section):
-    low: Tier
-    auto: Tier  # of a picture that names none
-    high: Tier
+    """Quality levels of a picture, OpenAI's `detail`."""
+
+    low: Tier = Field(description="little detail, little cost")
+    auto: Tier = Field(description="of a picture that names no level")
+    high: Tier = Field(description="all detail")
 
 
 class FetchLimits(Section):
     """Pictures by URL. Off while `hosts` is empty."""
 
-    hosts: list[Annotated[str, Field(pattern=r"^(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*$")]]  # "*.example.com": any below it
-    schemes: list[Literal["https", "http"]]
-    ports: list[Annotated[int, Field(ge=1, le=65535)]]
-    private_networks: list[str]  # CIDR; addresses that are not public are refused unless in one of these
-    max_redirects: NotNegative
-    connect_timeout_ms: Count
-    total_timeout_ms: Count
-    max_at_once: Count
+    hosts: list[Annotated[str, Field(pattern=r"^(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)*$")]] = Field(
+        description="allowed; `*.example.com` is any host below it"
+    )
+    schemes: list[Literal["https", "http"]] = Field(description="allowed")
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(description="allowed")
+    private_networks: list[str] = Field(description="CIDR; the only addresses allowed that are not public")
+    max_redirects: NotNegative = Field(description="followed, each checked like the first URL")
+    connect_timeout_ms: Count = Field(description="to open a connection")
+    total_timeout_ms: Count = Field(description="one picture, redirects included")
+    max_at_once: Count = Field(description="pictures being fetched")
+
+    @property
+    def enabled(self) -> bool:
+        """Whether pictures may be given by URL."""
+        return bool(self.hosts)
 
     @field_validator("private_networks")
     @classmethod
@@ -110,28 +134,39 @@ class FetchLimits(Section):
 class DecodeLimits(Section):
     """Processes that decode; one that runs over a limit is replaced and costs its request."""
 
-    workers: Count  # for each instance of image_preprocess
-    memory_bytes: Count  # address space of one worker above its own start
-    timeout_ms: Count  # one picture
+    workers: Count = Field(description="for each instance of image_preprocess")
+    memory_bytes: Count = Field(description="address space of one worker, above its own start")
+    timeout_ms: Count = Field(description="one picture")
+
+
+class TextLimits(Section):
+    """The request document."""
+
+    max_request_bytes: Count = Field(description="the JSON document, base64 pictures included")
+    max_messages: Count = Field(description="in one request")
+    max_text_bytes: Count = Field(description="all text parts together")
+    default_max_tokens: Count = Field(description="longest answer of a request that sets none")
+    max_stop_strings: Count = Field(description="in one request")
+    max_stop_bytes: Count = Field(description="one stop string")
 
 
 class Resources(Section):
     """Amounts of the resource vector; a key left out is not limited. Names are those of `proteus.cost.vector`."""
 
-    requests: Count | None = None
-    items: Count | None = None
-    media_bytes: Count | None = None
-    decoded_pixels: Count | None = None
-    decode_bytes: Count | None = None
-    frames: Count | None = None
-    media_ms: Count | None = None
-    patches: Count | None = None
-    encoder_flops: Count | None = None
-    visual_tokens: Count | None = None
-    text_tokens: Count | None = None
-    output_tokens: Count | None = None
-    kv_bytes: Count | None = None
-    cross_kv_bytes: Count | None = None
+    requests: Count | None = Field(None, description="admitted at once")
+    items: Count | None = Field(None, description="media")
+    media_bytes: Count | None = Field(None, description="encoded")
+    decoded_pixels: Count | None = Field(None, description="of all pictures and sampled frames")
+    decode_bytes: Count | None = Field(None, description="held while decoding")
+    frames: Count | None = Field(None, description="of video and animation")
+    media_ms: Count | None = Field(None, description="of video and audio")
+    patches: Count | None = Field(None, description="embedded by the encoder")
+    encoder_flops: Count | None = Field(None, description="of the encoder")
+    visual_tokens: Count | None = Field(None, description="of the prompt")
+    text_tokens: Count | None = Field(None, description="of the prompt, wrapper tokens included")
+    output_tokens: Count | None = Field(None, description="the most that may be generated")
+    kv_bytes: Count | None = Field(None, description="self-attention, prompt and output")
+    cross_kv_bytes: Count | None = Field(None, description="cross-attention")
 
     def named(self) -> Iterator[tuple[str, int]]:
         """(name, limit) of every resource that is limited."""
@@ -139,18 +174,88 @@ class Resources(Section):
 
 
 class ClassQueue(Section):
-    max_queue: NotNegative  # waiting requests; the next one is refused with a hint when to come back
-    weight: Count  # share of admissions while others wait as well
+    """The queue of one latency class."""
+
+    max_queue: NotNegative = Field(description="waiting requests; one more is refused with a hint when to come back")
+    weight: Count = Field(description="share of admissions while other classes wait as well")
 
 
 class ClassQueues(Section):
-    text: ClassQueue  # no media
-    media: ClassQueue
-    batch: ClassQueue  # those who said they can wait
+    """A queue for each latency class."""
+
+    text: ClassQueue = Field(description="requests without media")
+    media: ClassQueue = Field(description="requests with media")
+    batch: ClassQueue = Field(description="requests that said they can wait")
 
 
 class AdmissionLimits(Section):
-    capacity: Resources  # held by all admitted requests together
-    request: Resources  # of one request; more is refused at once, whatever is free
-    queues: ClassQueues
-    max_wait_ms: Count  # in a queue; a request's own deadline may be shorter
+    """What is held before a request starts. A resource that is left out is not limited."""
+
+    capacity: Resources = Field(description="held by all admitted requests together")
+    request: Resources = Field(description="of one request; more is refused at once, whatever is free")
+    queues: ClassQueues = Field(description="of requests that wait for capacity")
+    max_wait_ms: Count = Field(description="in a queue; a request's own deadline may be shorter")
+
+
+class OfferedFetch(Section):
+    """Pictures by URL, as far as a client needs to know; how the server's own network looks is not told."""
+
+    enabled: bool = Field(description="whether pictures may be given by URL")
+    hosts: list[str] = Field(description="allowed; `*.example.com` is any host below it")
+
+
+class OfferedContext(Section):
+    """The language model's context."""
+
+    context_tokens: Count = Field(description="prompt and answer together, visual tokens included")
+
+
+class Contract(Section):
+    """What a deployment publishes: the limits a client has to keep."""
+
+    image: ImageLimits
+    video: VideoLimits
+    audio: AudioLimits
+    tiers: Tiers
+    fetch: OfferedFetch
+    text: TextLimits
+    llm: OfferedContext
+    admission: AdmissionLimits
+
+
+def contract_of(deployment: object) -> Contract:
+    """The published part of a `Deployment`, a room that comes later: no paths, no internal addresses, no processes."""
+    return Contract.model_validate(deployment, from_attributes=True)
+
+
+def published(deployment: object) -> dict[str, str]:
+    """Parameters of `chat`: dotted key -> text as it stands, anything else as JSON; what is not limited is left out."""
+    return dict(_flat(contract_of(deployment).model_dump(exclude_none=True)))
+
+
+def from_published(parameters: Mapping[str, str]) -> Contract:
+    """The contract among a model's parameters, other parameters aside; raises ValueError where it is not whole."""
+    tables: dict[str, Any] = {"admission": {"capacity": {}, "request": {}}}  # both may be without any limit
+    for key, text in parameters.items():
+        *path, name = key.split(".")
+        if path and path[0] in Contract.model_fields:
+            table = tables
+            for step in path:
+                table = table.setdefault(step, {})
+            table[name] = _value(text)
+    return Contract.model_validate(tables)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

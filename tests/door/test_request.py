@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from proteus.deployment import TextLimits
 from proteus.door.request import ChatRequest, PictureContent, TextContent
 from proteus.errors import InvalidRequest
+from proteus.limits import TextLimits
 
 LIMITS = TextLimits(
     max_request_bytes=200_000,

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from proteus.deployment import TextLimits
 from proteus.errors import InvalidRequest
+from proteus.limits import TextLimits
 
 MAX_ECHO_CHARS = 120  # of what a client sent, repeated in an error
 FIXES = {
