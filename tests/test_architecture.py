@@ -25,7 +25,7 @@ ROWS = (
     {"cache"},
     {"preprocess"},
     {"language"},
-    {"configs"},
+    {"configs", "estimate"},
     {"backend"},
     {"door"},
     {"client"},

@@ -1,0 +1,122 @@
+"""A cost estimate as tables for a person and as one document for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich import box
+from rich.table import Table
+
+from proteus.cost.draw import DrawCost
+from proteus.cost.planner import MediaCost
+from proteus.cost.vector import ResourceVector
+
+MIB, GIGA = 1 << 20, 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One medium of the estimate."""
+
+    name: str  # file, or the size that was asked for
+    kind: str  # format
+    size: str  # "640x480", "640x480, 32 frames", "2.0 s"
+    cost: MediaCost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A whole request."""
+
+    family: str
+    lines: Sequence[Line]
+    text: ResourceVector
+    text_scope: str  # what `text_tokens` holds: with or without the chat template
+
+    @property
+    def total(self) -> ResourceVector:
+        """The vector that admission would reserve."""
+        return sum((line.cost.resources for line in self.lines), self.text)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """N_in = text + special + Σ visual tokens (design.md §4)."""
+        return self.total.text_tokens + self.total.visual_tokens
+
+
+def estimate_table(estimate: Estimate) -> Table:
+    """A row for each medium, one for text and answer, and the total."""
+    table = Table(box=box.SIMPLE_HEAD, title=f"cost with {estimate.family}", title_justify="left")
+    table.add_column("medium", overflow="fold")
+    table.add_column("encoder input")
+    for column in ("visual tokens", "text tokens", "patches", "encoder GFLOP", "decode MiB", "KV MiB", "cross KV MiB"):
+        table.add_column(column, justify="right")
+    for line in estimate.lines:
+        table.add_row(f"{line.name}\n{line.kind}, {line.size}", _shape(line.cost), *_numbers(line.cost.resources))
+    table.add_row(f"text, answer of {estimate.text.output_tokens} tokens", "", *_numbers(estimate.text))
+    table.add_section()
+    table.add_row("total", "", *_numbers(estimate.total), style="bold")
+    return table
+
+
+def estimate_document(estimate: Estimate) -> dict[str, object]:
+    """The same for a program; every number is exact."""
+    return {
+        "family": estimate.family,
+        "media": [_line_document(line) for line in estimate.lines],
+        "text": {"scope": estimate.text_scope, **dict(estimate.text.named())},
+        "prompt_tokens": estimate.prompt_tokens,
+        "total": dict(estimate.total.named()),
+    }
+
+
+def draw_table(name: str, cost: DrawCost) -> Table:
+    """One row: latent tokens, evaluations, token passes."""
+    table = Table(box=box.SIMPLE_HEAD, title="cost of drawing", title_justify="left")
+    table.add_column("picture")
+    for column in ("latent tokens N_z", "steps x branches", "evaluations", "token passes"):
+        table.add_column(column, justify="right")
+    table.add_row(
+        name,
+        f"{cost.latent_tokens:,}",
+        f"{cost.steps} x {cost.branches}",
+        f"{cost.evaluations:,}",
+        f"{cost.token_passes:,}",
+    )
+    return table
+
+
+def _line_document(line: Line) -> dict[str, object]:
+    cost = line.cost
+    return {
+        "name": line.name,
+        "format": line.kind,
+        "size": line.size,
+        "given_px": list(cost.given_px) if cost.given_px is not None else None,
+        "downscaled": cost.downscaled,
+        "frames": list(cost.frames),
+        "encoder_input": asdict(cost.plan.encoder_input),
+        "bucket": cost.bucket.label,
+        "cross_rows": cost.plan.cross_rows,
+        **dict(cost.resources.named()),
+    }
+
+
+def _shape(cost: MediaCost) -> str:
+    given = cost.plan.encoder_input
+    unit = {"tiles": "px", "grid": "patches", "mel": "mel"}[given.kind]
+    smaller = f"\nmade {cost.given_px[0]}x{cost.given_px[1]} px" if cost.downscaled and cost.given_px else ""
+    return f"{given.count} of {given.cols}x{given.rows} {unit}\nbucket {cost.bucket.label}{smaller}"
+
+
+def _numbers(resources: ResourceVector) -> tuple[str, ...]:
+    return (
+        f"{resources.visual_tokens:,}",
+        f"{resources.text_tokens:,}",
+        f"{resources.patches:,}",
+        f"{resources.encoder_flops / GIGA:,.2f}",
+        f"{resources.decode_bytes / MIB:,.2f}",
+        f"{resources.kv_bytes / MIB:,.2f}",
+        f"{resources.cross_kv_bytes / MIB:,.2f}",
+    )
