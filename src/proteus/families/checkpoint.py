@@ -24,10 +24,11 @@ class UnsupportedCheckpoint(ProteusError):
 
 @dataclass(frozen=True, slots=True)
 class ConfigTable:
-    """One JSON object of a file; `name` leads to it, for errors ("config.json: vision_config")."""
+    """One JSON object of a file; `name` and `prefix` lead to it in errors ("config.json: vision_config.patch_size")."""
 
     name: str
     values: Mapping[str, Any]
+    prefix: str = ""
 
     def __contains__(self, key: str) -> bool:
         return self.values.get(key) is not None
@@ -42,7 +43,7 @@ class ConfigTable:
         value = self.get(key, {})
         if not isinstance(value, dict):
             raise self.wrong(key, value, "an object")
-        return ConfigTable(f"{self.name}: {key}", value)
+        return ConfigTable(self.name, value, f"{self.prefix}{key}.")
 
     def positive(self, key: str, default: int | None = None) -> int:
         """A whole number above 0; raises UnsupportedCheckpoint."""
@@ -98,7 +99,9 @@ class ConfigTable:
     def wrong(self, key: str, value: object, limit: str) -> UnsupportedCheckpoint:
         """The error for a value that cannot be served."""
         return UnsupportedCheckpoint(
-            f"{self.name}: {key} = {str(value)[:80]!r}", limit=limit, fix="use a checkpoint of the family as published"
+            f"{self.name}: {self.prefix}{key} = {repr(value)[:80]}",
+            limit=limit,
+            fix="use a checkpoint of the family as published",
         )
 
 
