@@ -93,3 +93,10 @@ class Family(ABC):
         return PlanRefused(
             f"{self.name} reads no {modality}", limit=f"it reads {', '.join(self.modalities)}", fix="send one of these"
         )
+
+
+def picture_bytes(width_px: int, height_px: int) -> int:
+    """Bytes of a picture as 8-bit RGB; raises PlanRefused when a side is below 1 px."""
+    if min(width_px, height_px) < 1:
+        raise PlanRefused(f"picture of {width_px}x{height_px} px", limit="sides of 1 px or more", fix="send a picture")
+    return RGB_BYTES * width_px * height_px
