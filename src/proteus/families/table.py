@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from proteus.families.checkpoint import UnsupportedCheckpoint, read_config
+from proteus.families.checkpoint import ConfigTable, UnsupportedCheckpoint, read_config
 from proteus.families.family import Family
 
 KNOWN: tuple[type[Family], ...] = ()
@@ -15,11 +15,17 @@ FAMILIES: Mapping[str, type[Family]] = {model_type: family for family in KNOWN f
 def load_family(folder: Path) -> Family:
     """The family of a checkpoint folder; raises UnsupportedCheckpoint naming the known ones."""
     config = read_config(folder)
-    model_type = config.get("model_type")
-    if model_type not in FAMILIES:
-        raise UnsupportedCheckpoint(
-            f"{folder / 'config.json'}: model_type = {str(model_type)[:80]!r}",
-            limit=f"known are {', '.join(sorted(FAMILIES))}",
-            fix="add a family: docs/families.md tells how",
-        )
-    return FAMILIES[model_type].from_checkpoint(folder, config)
+    for kind in kinds(config):
+        if kind in FAMILIES:
+            return FAMILIES[kind].from_checkpoint(folder, config)
+    raise UnsupportedCheckpoint(
+        f"{folder / 'config.json'}: model_type = {str(config.get('model_type'))[:80]!r}",
+        limit=f"known are {', '.join(sorted(FAMILIES))}",
+        fix="add a family: docs/families.md tells how",
+    )
+
+
+def kinds(config: ConfigTable) -> tuple[str, str]:
+    """Names a family may answer to, the narrower first: "llava/pixtral" is Pixtral, any other "llava" is LLaVA-1.5."""
+    model_type = str(config.get("model_type"))
+    return f"{model_type}/{config.table('vision_config').get('model_type')}", model_type
