@@ -9,25 +9,31 @@ from collections.abc import Iterator
 MAX_BOXES = 4096
 
 
-def iso_boxes(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """(type, start of content, end of content) of the ISO base media boxes in data[start:end]; ISO/IEC 14496-12 §4.2.
+def iso_head(data: bytes | memoryview, start: int, end: int) -> tuple[bytes, int, int] | None:
+    """(type, start of content, end it claims) of the ISO base media box at `start`; ISO/IEC 14496-12 §4.2.
 
-    Ends at a box that claims less than its own head; a box that runs over `end` is cut there.
+    None where there is no room for a head before `end` or the box claims less than its own head.
     """
+    if start + 8 > end:
+        return None
+    size = int.from_bytes(data[start : start + 4], "big")
+    kind = bytes(data[start + 4 : start + 8])
+    head = 8
+    if size == 1:
+        size, head = int.from_bytes(data[start + 8 : start + 16], "big"), 16
+    elif size == 0:
+        size = end - start
+    return None if size < head else (kind, start + head, start + size)
+
+
+def iso_boxes(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """(type, start of content, end of content) of the boxes in data[start:end]; a box that runs over `end` is cut."""
     for _ in range(MAX_BOXES):
-        if start + 8 > end:
+        head = iso_head(data, start, end)
+        if head is None:
             return
-        size = int.from_bytes(data[start : start + 4], "big")
-        kind = bytes(data[start + 4 : start + 8])
-        head = 8
-        if size == 1:
-            size, head = int.from_bytes(data[start + 8 : start + 16], "big"), 16
-        elif size == 0:
-            size = end - start
-        if size < head:
-            return
-        yield kind, min(start + head, end), min(start + size, end)
-        start += size
+        kind, content, start = head
+        yield kind, min(content, end), min(start, end)
 
 
 def riff_chunks(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
