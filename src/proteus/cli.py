@@ -1,16 +1,20 @@
-"""The command `proteus`: serve, ask, demo, version. Exit codes: 0 done, 1 server or connection, 2 usage."""
+"""The command `proteus`: serve, ask, contract, demo, version. Exit codes: 0 done, 1 server or connection, 2 usage."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from proteus import __version__
 from proteus.client import Answer, Client, ClientError, InvalidInput, Options
@@ -31,6 +35,7 @@ DeploymentFile = Annotated[
     Path, typer.Option(exists=True, dir_okay=False, help="The deployment file to serve.", show_default=True)
 ]
 DEMO_DEPLOYMENT = Path("deployments/demo.toml")
+CONTRACT_TIMEOUT_S = 10.0
 
 
 def main() -> None:
@@ -97,6 +102,34 @@ def ask(
 
 
 @app.command()
+def contract(
+    deployment: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Read this file; by default that of the demo."),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Ask the server at this host:port of its gRPC port.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """Print what is accepted, how much of it, what is made smaller and what is refused."""
+    if deployment is not None and url is not None:
+        raise typer.BadParameter("give --deployment or --url, not both")
+    from proteus.client.contract import read_contract
+    from proteus.deployment import Deployment
+    from proteus.limits import published
+
+    with _told_plainly():
+        if url is None:
+            limits = read_contract(published(Deployment.load(deployment or DEMO_DEPLOYMENT)))
+        else:
+            with Client(url) as client:
+                limits = client.contract(timeout_s=CONTRACT_TIMEOUT_S)
+        if as_json:
+            typer.echo(json.dumps(limits, ensure_ascii=False, indent=2))
+        else:
+            Console(highlight=False).print(_contract_table(limits))
+
+
+@app.command()
 def demo(
     deployment: DeploymentFile = DEMO_DEPLOYMENT,
     pictures: Annotated[Path, typer.Option(help="Folder with questions.json and its pictures.")] = Path(
@@ -114,6 +147,33 @@ def demo(
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+def _contract_table(contract: Mapping[str, Any]) -> Table:
+    """Grouped as in the deployment file; keys that this version does not know come last, without a meaning."""
+    from proteus.limits import Contract, described, shown
+
+    given = dict(_dotted(contract))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in ("key", "value", "unit", "meaning"):
+        table.add_column(column, overflow="fold")
+    for section in described(Contract):
+        table.add_row(f"[bold]{escape(f'[{section.name}]')}", "", "", f"[bold]{escape(section.about)}")
+        for entry in section.entries:
+            if (value := given.pop(f"{section.name}.{entry.key}", None)) is not None:
+                table.add_row(f"  {entry.key}", escape(shown(value)), entry.unit, escape(entry.meaning))
+        table.add_section()
+    for key, value in given.items():
+        table.add_row(escape(key), escape(shown(value)))
+    return table
+
+
+def _dotted(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
 
 def _print_stream(client: Client, question: str, pictures: list[str], options: Options) -> None:

@@ -12,18 +12,7 @@ from typing import Annotated
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from proteus.errors import ProteusError
-from proteus.limits import (
-    AdmissionLimits,
-    AudioLimits,
-    Count,
-    DecodeLimits,
-    FetchLimits,
-    ImageLimits,
-    Section,
-    TextLimits,
-    Tiers,
-    VideoLimits,
-)
+from proteus.limits import Count, LimitTables, Section
 
 
 class DeploymentError(ProteusError):
@@ -56,32 +45,16 @@ class Cache(Section):
     response_cache_bytes: Count
 
 
-class Llm(Section):
-    slots: Count
-    context_tokens: Count
-    max_queue: Count
-    threads: Count
-
-
-class Deployment(Section):
+class Deployment(LimitTables):
     """The whole file. `load` is the only way in that knows where the file lies."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     checkpoint: str
     repository: str
     cores: Count
-    image: ImageLimits
-    video: VideoLimits
-    audio: AudioLimits
-    tiers: Tiers
-    fetch: FetchLimits
-    decode: DecodeLimits
-    text: TextLimits
     stages: Stages
     image_tokens: ImageTokens
     cache: Cache
-    llm: Llm
-    admission: AdmissionLimits
 
     _file: Path = PrivateAttr(default=Path("deployment.toml"))
 

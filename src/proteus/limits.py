@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -21,6 +22,20 @@ LatencyClass = Literal["text", "media", "batch"]
 Count = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+# Last word of a key -> unit. Other keys name what they count.
+UNITS: Mapping[str, str] = {
+    "bytes": "bytes",
+    "pixels": "px",
+    "px": "px",
+    "seconds": "s",
+    "ms": "ms",
+    "s": "frames/s",
+    "hz": "Hz",
+    "tokens": "tokens",
+    "flops": "FLOP",
+}
+BOUNDS = (("exclusiveMinimum", ">"), ("minimum", "≥"), ("maximum", "≤"))
 
 
 class Section(BaseModel):
@@ -99,9 +114,9 @@ class Tier(Section):
 class Tiers(Section):
     """Quality levels of a picture, OpenAI's `detail`."""
 
-    low: Tier = Field(description="little detail, little cost")
-    auto: Tier = Field(description="of a picture that names no level")
-    high: Tier = Field(description="all detail")
+    low: Tier = Field(description="Pictures asked for with the `detail` low: a rough look that costs little.")
+    auto: Tier = Field(description="Pictures that name no `detail`, or auto.")
+    high: Tier = Field(description="Pictures asked for with the `detail` high.")
 
 
 class FetchLimits(Section):
@@ -153,7 +168,7 @@ class TextLimits(Section):
 class Resources(Section):
     """Amounts of the resource vector; a key left out is not limited. Names are those of `proteus.cost.vector`."""
 
-    requests: Count | None = Field(None, description="admitted at once")
+    requests: Count | None = Field(None, description="each counts as one")
     items: Count | None = Field(None, description="media")
     media_bytes: Count | None = Field(None, description="encoded")
     decoded_pixels: Count | None = Field(None, description="of all pictures and sampled frames")
@@ -183,18 +198,41 @@ class ClassQueue(Section):
 class ClassQueues(Section):
     """A queue for each latency class."""
 
-    text: ClassQueue = Field(description="requests without media")
-    media: ClassQueue = Field(description="requests with media")
-    batch: ClassQueue = Field(description="requests that said they can wait")
+    text: ClassQueue = Field(description="Requests without media.")
+    media: ClassQueue = Field(description="Requests with media.")
+    batch: ClassQueue = Field(description="Requests that said they can wait.")
 
 
 class AdmissionLimits(Section):
-    """What is held before a request starts. A resource that is left out is not limited."""
+    """What requests reserve before they start. A resource that is left out is not limited."""
 
-    capacity: Resources = Field(description="held by all admitted requests together")
-    request: Resources = Field(description="of one request; more is refused at once, whatever is free")
-    queues: ClassQueues = Field(description="of requests that wait for capacity")
+    capacity: Resources = Field(description="Held by all admitted requests together.")
+    request: Resources = Field(description="Of one request; more is refused at once, whatever is free.")
+    queues: ClassQueues = Field(description="Of requests that wait for capacity.")
     max_wait_ms: Count = Field(description="in a queue; a request's own deadline may be shorter")
+
+
+class Llm(Section):
+    """The language model."""
+
+    slots: Count = Field(description="answers generated at once")
+    context_tokens: Count = Field(description="prompt and answer together, visual tokens included")
+    max_queue: Count = Field(description="waiting for a slot; one more is refused")
+    threads: Count = Field(description="of the one instance")
+
+
+class LimitTables(Section):
+    """The tables of a deployment file that state limits; `proteus.deployment` adds the rest."""
+
+    image: ImageLimits
+    video: VideoLimits
+    audio: AudioLimits
+    tiers: Tiers
+    fetch: FetchLimits
+    decode: DecodeLimits
+    text: TextLimits
+    llm: Llm
+    admission: AdmissionLimits
 
 
 class OfferedFetch(Section):
@@ -205,7 +243,7 @@ class OfferedFetch(Section):
 
 
 class OfferedContext(Section):
-    """The language model's context."""
+    """The language model."""
 
     context_tokens: Count = Field(description="prompt and answer together, visual tokens included")
 
@@ -223,12 +261,12 @@ class Contract(Section):
     admission: AdmissionLimits
 
 
-def contract_of(deployment: object) -> Contract:
-    """The published part of a `Deployment`, a room that comes later: no paths, no internal addresses, no processes."""
+def contract_of(deployment: LimitTables) -> Contract:
+    """The published part: no internal addresses, nothing about processes and threads."""
     return Contract.model_validate(deployment, from_attributes=True)
 
 
-def published(deployment: object) -> dict[str, str]:
+def published(deployment: LimitTables) -> dict[str, str]:
     """Parameters of `chat`: dotted key -> text as it stands, anything else as JSON; what is not limited is left out."""
     return dict(_flat(contract_of(deployment).model_dump(exclude_none=True)))
 
@@ -259,3 +297,87 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def shown(value: object) -> str:
+    """A limit as errors and tables write it: 10,485,760; png, jpeg; 20; none."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return f"{value:,}".removesuffix(".0")
+        case list():
+            return ", ".join(map(str, value)) or "none"
+        case _:
+            return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One key, as a person reads of it."""
+
+    key: str
+    values: str  # what may stand there
+    unit: str  # empty where the key names what it counts
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedTable:
+    name: str  # dotted, from the top of the file
+    about: str
+    entries: tuple[Entry, ...]
+
+
+def described(section: type[Section], name: str = "", about: str = "") -> Iterator[DescribedTable]:
+    """A section and those below it, in their order, without those that hold no key of their own."""
+    below, entries = [], []
+    schemas = section.model_json_schema()["properties"]
+    for key, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            below.append((field.annotation, f"{name}.{key}".lstrip("."), field.description or ""))
+        else:
+            unit = UNITS.get(key.rpartition("_")[2], "")
+            entries.append(Entry(key=key, values=_values(schemas[key]), unit=unit, meaning=field.description or ""))
+    if entries:
+        yield DescribedTable(name=name, about=about or (section.__doc__ or ""), entries=tuple(entries))
+    for table in below:
+        yield from described(*table)
+
+
+def _values(schema: Mapping[str, Any]) -> str:
+    """What a JSON schema allows, in words."""
+    if "anyOf" in schema:
+        return f"{_values(schema['anyOf'][0])}; may be left out"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if schema["type"] == "array":
+        return f"list of {_values(schema['items'])}"
+    words = {"integer": "whole number", "string": "text", "boolean": "true or false"}.get(schema["type"], "number")
+    bounds = [f"{sign} {schema[key]:g}" for key, sign in BOUNDS if key in schema]
+    return " ".join([words, " and ".join(bounds)]).rstrip()
+
+
+def markdown() -> str:
+    """The text of docs/limits.md."""
+    offered = {f"{table.name}.{entry.key}" for table in described(Contract) for entry in table.entries}
+    parts = [
+        "# Limits of a deployment",
+        "Generated from `src/proteus/limits.py` (`python -m proteus.limits > docs/limits.md`); a test compares.",
+        "The tables of the deployment file that state limits; `deployments/demo.toml` shows every key with a number. "
+        "A request over a limit is refused with the key and the number.",
+        "A published key is a parameter of the model `chat` under its whole name, such as `image.max_bytes`: text as "
+        "it stands, anything else as JSON. `proteus contract` and `Client.contract()` read it. `fetch.enabled` is "
+        "published besides: whether any host is allowed.",
+    ]
+    for table in described(LimitTables):
+        rows = ["| key | value | unit | meaning | published |", "|---|---|---|---|---|"]
+        for entry in table.entries:
+            is_offered = "yes" if f"{table.name}.{entry.key}" in offered else "no"
+            rows.append(f"| `{entry.key}` | {entry.values} | {entry.unit} | {entry.meaning} | {is_offered} |")
+        parts += [f"## `[{table.name}]`", table.about, "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")  # noqa: T201

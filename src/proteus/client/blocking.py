@@ -10,6 +10,7 @@ import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words
+from proteus.client.contract import contract_request, read_response
 from proteus.client.request import Message, Options, Picture, build_request, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.results import Answer, Piece
@@ -50,6 +51,13 @@ class Client:
         """`stream` for a conversation."""
         request = build_request(messages, pictures, options)
         return self._run(request, options.get("timeout_s"))
+
+    def contract(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """The limits of the server as nested tables, such as `["image"]["max_bytes"]`; docs/limits.md tells them."""
+        try:
+            return read_response(self._stub.ModelConfig(contract_request(), timeout=timeout_s))
+        except grpc.RpcError as error:
+            raise in_plain_words(error, self.url, timeout_s) from None
 
     def close(self) -> None:
         """Cancel what is running and close the connection."""

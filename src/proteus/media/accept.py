@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proteus.errors import InvalidMedia, InvalidPicture, MediaTooLarge
-from proteus.limits import AudioLimits, ImageLimits, VideoLimits
+from proteus.limits import AudioLimits, ImageLimits, VideoLimits, shown
 from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 
 MediaLimits = ImageLimits | VideoLimits | AudioLimits
@@ -176,7 +176,7 @@ def _check_seconds(duration_s: float, limits: VideoLimits | AudioLimits) -> None
         raise InvalidMedia(f"the {words.noun} has no duration", fix=f"send a whole {words.noun}, with its index")
     if duration_s > limits.max_seconds:
         raise MediaTooLarge(
-            f"the {words.noun} lasts {_shown(duration_s)} s",
+            f"the {words.noun} lasts {shown(duration_s)} s",
             limit=_limit(limits, "max_seconds"),
             fix=f"send a shorter {words.noun}",
         )
@@ -184,14 +184,4 @@ def _check_seconds(duration_s: float, limits: VideoLimits | AudioLimits) -> None
 
 def _limit(limits: MediaLimits, key: str) -> str:
     """`[image] max_bytes = 10,485,760`, as the deployment file has it."""
-    return f"[{_WORDS[type(limits)].table}] {key} = {_shown(getattr(limits, key))}"
-
-
-def _shown(value: object) -> str:
-    match value:
-        case list():
-            return ", ".join(value) or "none"
-        case int() | float():
-            return f"{value:,}".removesuffix(".0")
-        case _:
-            return str(value)
+    return f"[{_WORDS[type(limits)].table}] {key} = {shown(getattr(limits, key))}"
