@@ -7,8 +7,15 @@ from pathlib import Path
 
 from proteus.families.checkpoint import ConfigTable, UnsupportedCheckpoint, read_config
 from proteus.families.family import Family
+from proteus.families.mistral3 import Mistral3
+from proteus.families.pixtral import Pixtral
+from proteus.families.qwen2_5_vl import Qwen25Vl
+from proteus.families.qwen2_audio import Qwen2Audio
+from proteus.families.qwen2_vl import Qwen2Vl
+from proteus.families.qwen3_vl import Qwen3Vl
+from proteus.families.whisper import Whisper
 
-KNOWN: tuple[type[Family], ...] = ()
+KNOWN: tuple[type[Family], ...] = (Mistral3, Pixtral, Qwen2Audio, Qwen2Vl, Qwen3Vl, Qwen25Vl, Whisper)
 FAMILIES: Mapping[str, type[Family]] = {model_type: family for family in KNOWN for model_type in family.model_types}
 
 
