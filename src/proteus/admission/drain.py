@@ -1,0 +1,38 @@
+"""When to come back: an estimate from how fast a queue has been emptying."""
+
+from __future__ import annotations
+
+from collections import deque
+
+RECENT = 32  # admissions the rate is taken from
+LEAST_HINT_S = 0.1
+
+
+class Drain:
+    """Admissions out of one queue since it last was empty. Who is sent away gets the next place behind those sent away
+    before and not yet made up for, so that they come back at the rate the queue drains and not all at once.
+    """
+
+    def __init__(self, max_wait_s: float) -> None:
+        self._max_wait_s = max_wait_s  # by then everyone now in the queue has left it
+        self._times_s: deque[float] = deque(maxlen=RECENT + 1)
+        self._sent_away = 0
+
+    def begin(self, now_s: float) -> None:
+        """The queue has its first ticket."""
+        self._times_s.clear()
+        self._times_s.append(now_s)
+        self._sent_away = 0
+
+    def admitted(self, now_s: float) -> None:
+        """One that waited was admitted."""
+        self._times_s.append(now_s)
+        self._sent_away = max(0, self._sent_away - 1)
+
+    def send_away(self, now_s: float) -> float:
+        """Seconds after which one more, refused now, is likely to find a place."""
+        self._sent_away += 1
+        num_admitted, elapsed_s = len(self._times_s) - 1, now_s - self._times_s[0]
+        if num_admitted < 1:
+            return self._max_wait_s
+        return min(max(self._sent_away * elapsed_s / num_admitted, LEAST_HINT_S), self._max_wait_s)
