@@ -100,3 +100,10 @@ def picture_bytes(width_px: int, height_px: int) -> int:
     if min(width_px, height_px) < 1:
         raise PlanRefused(f"picture of {width_px}x{height_px} px", limit="sides of 1 px or more", fix="send a picture")
     return RGB_BYTES * width_px * height_px
+
+
+def video_bytes(num_frames: int, width_px: int, height_px: int) -> int:
+    """Bytes of all frames as 8-bit RGB; raises PlanRefused for a clip without frames or pixels."""
+    if num_frames < 1:
+        raise PlanRefused(f"video of {num_frames} frames", limit="1 frame or more", fix="send a video with pictures")
+    return num_frames * picture_bytes(width_px, height_px)
