@@ -126,7 +126,7 @@ class Idefics2(Family):
         return [(w, h) for h in (top, height_px - top) for w in (left, width_px - left)] + [whole]
 
     def _resized(self, size: Size) -> Size:
-        """Longest side cut to its bound with the ratio kept and rounded down, then each side raised to the lower one."""
+        """Longest side cut to its bound, the other rounded down, then each side raised to the lower bound."""
         width, height = size
         ratio = width / height
         if width >= height and width > self.longest_px:

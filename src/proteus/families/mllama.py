@@ -1,10 +1,10 @@
-"""Mllama, Llama 3.2 Vision (arXiv 2407.21783 §7.2): the picture fills part of a canvas of square tiles, and the language
+"""Mllama, Llama 3.2 Vision (arXiv 2407.21783 §7): the picture fills part of a canvas of square tiles, and the language
 model looks at the tiles' features by cross-attention. The prompt holds one token for a picture. Rules of transformers'
 MllamaProcessor and MllamaImageProcessor.
 
 The encoder is always given `max_image_tiles` tiles and looks across all of them: only pairs of padding are masked, so
 padding tiles are work and cannot be left out. The cross-attention masks them, so their rows need not be kept: rows are
-those of the tiles in use. transformers' own cache keeps the padding too. The product that makes its mask is not counted.
+those of the tiles in use. transformers' own cache keeps the padding too. The product that makes a mask is not counted.
 """
 
 from __future__ import annotations

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from proteus.families.checkpoint import ConfigTable, UnsupportedCheckpoint, read_config
 from proteus.families.family import Family
+from proteus.families.idefics2 import Idefics2
+from proteus.families.idefics3 import Idefics3
+from proteus.families.internvl import InternVl
 from proteus.families.mistral3 import Mistral3
+from proteus.families.mllama import Mllama
+from proteus.families.phi4_multimodal import Phi4Multimodal
 from proteus.families.pixtral import Pixtral
 from proteus.families.qwen2_5_vl import Qwen25Vl
 from proteus.families.qwen2_audio import Qwen2Audio
@@ -15,7 +20,20 @@ from proteus.families.qwen2_vl import Qwen2Vl
 from proteus.families.qwen3_vl import Qwen3Vl
 from proteus.families.whisper import Whisper
 
-KNOWN: tuple[type[Family], ...] = (Mistral3, Pixtral, Qwen2Audio, Qwen2Vl, Qwen3Vl, Qwen25Vl, Whisper)
+KNOWN: tuple[type[Family], ...] = (
+    Idefics2,
+    Idefics3,
+    InternVl,
+    Mistral3,
+    Mllama,
+    Phi4Multimodal,
+    Pixtral,
+    Qwen2Audio,
+    Qwen2Vl,
+    Qwen3Vl,
+    Qwen25Vl,
+    Whisper,
+)
 FAMILIES: Mapping[str, type[Family]] = {model_type: family for family in KNOWN for model_type in family.model_types}
 
 
