@@ -93,7 +93,7 @@ class ConfigTable:
             or len(value) != 2
             or not all(isinstance(side, int) and side > 0 for side in value)
         ):
-            raise self.wrong(key, value, "height and width in px")
+            raise self.wrong(key, value, "height and width in px, each a whole number above 0")
         return value[0], value[1]
 
     def wrong(self, key: str, value: object, limit: str) -> UnsupportedCheckpoint:

@@ -7,11 +7,17 @@ from pathlib import Path
 
 from proteus.families.checkpoint import ConfigTable, UnsupportedCheckpoint, read_config
 from proteus.families.family import Family
+from proteus.families.gemma3 import Gemma3
 from proteus.families.idefics2 import Idefics2
 from proteus.families.idefics3 import Idefics3
 from proteus.families.internvl import InternVl
+from proteus.families.llava import LlavaFamily
+from proteus.families.llava_next import LlavaNext
+from proteus.families.llava_next_video import LlavaNextVideo
+from proteus.families.llava_onevision import LlavaOnevision
 from proteus.families.mistral3 import Mistral3
 from proteus.families.mllama import Mllama
+from proteus.families.paligemma import PaliGemma
 from proteus.families.phi4_multimodal import Phi4Multimodal
 from proteus.families.pixtral import Pixtral
 from proteus.families.qwen2_5_vl import Qwen25Vl
@@ -21,11 +27,17 @@ from proteus.families.qwen3_vl import Qwen3Vl
 from proteus.families.whisper import Whisper
 
 KNOWN: tuple[type[Family], ...] = (
+    Gemma3,
     Idefics2,
     Idefics3,
     InternVl,
+    LlavaFamily,
+    LlavaNext,
+    LlavaNextVideo,
+    LlavaOnevision,
     Mistral3,
     Mllama,
+    PaliGemma,
     Phi4Multimodal,
     Pixtral,
     Qwen2Audio,
