@@ -13,8 +13,9 @@ from proteus.backend.heartbeat import beat
 from proteus.backend.models import TritonFleet
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
-from proteus.door.chat import Call, Chat
+from proteus.door.chat import Chat
 from proteus.door.pictures import split
+from proteus.door.prepare import Call
 
 
 class Reply:

@@ -1,8 +1,8 @@
-"""One conversation through the stages: prepare, encode the pictures, generate, report.
+"""One conversation through the stages: prepare, be admitted, encode the pictures, generate, report.
 
-    bytes → request.ChatRequest → pictures.Picture → language.Prompt → image_tokens (shared, cached) → llm → pieces
+    Call → prepare.Prepared → admission.Gate → image_tokens (shared, cached) → llm → pieces
 
-A prompt that does not fit is refused before any picture is encoded.
+A request that can never fit is refused before it waits; one that waits holds nothing but its own bytes.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from proteus.admission.admission import Snapshot
+from proteus.admission.ask import Ask
+from proteus.admission.gate import Gate
+from proteus.admission.ledger import Reservation
 from proteus.backend.fleet import Context, Fleet, LlmCall, LlmEnd
 from proteus.cache.key import PictureKeyFields, picture_key
 from proteus.cache.single_flight import SingleFlight
-from proteus.contract import VISUAL_TOKENS
+from proteus.contract import CHAT, VISUAL_TOKENS
+from proteus.cost.planner import MediaCost, Planner
+from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
-from proteus.door.pictures import Picture, collect
-from proteus.door.request import ChatRequest, PictureContent, shorten
-from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, PromptTooLong, ProteusError, QueueFull
+from proteus.door.pictures import Picture
+from proteus.door.prepare import Call, Preparation, Prepared
+from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, ProteusError, QueueFull
 from proteus.families.llava import LlavaFamily
-from proteus.language.messages import Message, PicturePart, TextPart
-from proteus.language.prompt import Prompt, PromptRenderer
+from proteus.language.prompt import PromptRenderer
 from proteus.manifest import Manifest
+from proteus.media.fetch import Fetcher
 from proteus.preprocess.pixels import POLICY
 from proteus.stages import Stopwatch
 
+KV_VALUE_BYTES = 4  # the decoder of llm keeps 32-bit floats
 CANCEL_POLL_S = 0.1
+LEFT_WAITING = LlmEnd(finish_reason="cancelled", queue_us=0, prefill_us=0, decode_us=0)
 Source = Literal["encoded", "cached", "shared"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    document: bytes  # the request document
-    attached: tuple[bytes, ...]  # pictures beside it
-    context: Context
+Place = tuple[bytes, tuple[int, int] | None]  # digest of a picture and the size it is given as: what is encoded once
 
 
 class Reply(Protocol):
@@ -54,16 +55,6 @@ class Reply(Protocol):
     def is_cancelled(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A request that fits: everything known before any picture is encoded."""
-
-    request: ChatRequest
-    pictures: tuple[Picture, ...]  # in the order of the prompt's spans
-    prompt: Prompt
-    max_tokens: int
-
-
 @dataclass(frozen=True, slots=True)
 class VisualTokens:
     rows: npt.NDArray[np.float32]  # (N, D)
@@ -71,18 +62,19 @@ class VisualTokens:
 
 
 class Chat:
-    """The door of one deployment; holds the seats and the pictures being encoded, nothing of a request that ended."""
+    """The door of one deployment; holds what is admitted and waits, nothing of a request that ended."""
 
     def __init__(
         self, deployment: Deployment, manifest: Manifest, family: LlavaFamily, renderer: PromptRenderer, fleet: Fleet
     ) -> None:
-        self._deployment = deployment
         self._manifest = manifest
-        self._family = family
-        self._renderer = renderer
         self._fleet = fleet
+        planner = Planner(family=family, tiers=deployment.tiers, kv_value_bytes=KV_VALUE_BYTES)
+        fetcher = Fetcher(deployment.fetch, deployment.image.max_bytes)
+        self._preparation = Preparation(deployment, planner, renderer, fetcher)
+        self._gate = Gate(deployment.admission)
         self._encoding = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
-        self._threads = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare")
+        self._max_open = _max_open(deployment)
         self._open = 0
 
     @classmethod
@@ -96,22 +88,33 @@ class Chat:
             fleet,
         )
 
+    def snapshot(self) -> Snapshot:
+        """What is held, waits and was refused, for metrics."""
+        return self._gate.snapshot()
+
     async def answer(self, call: Call, reply: Reply) -> None:
         """Stream the answer to `reply`, report last; raises ProteusError."""
         with self._seat():
             watch = Stopwatch()
-            prepared = await asyncio.get_running_loop().run_in_executor(self._threads, self._prepare, call, watch)
-            with watch.stage("encode"):
-                encoded = await self._encode(prepared, call.context)
-            await self._generate(prepared, encoded, call.context, reply, watch)
+            arrived_s = time.monotonic()
+            prepared = await self._preparation.prepare(call, watch)
+            ask = _ask(prepared, call.context, arrived_s)
+            async with self._admitted(ask, reply, watch) as reservation:
+                if reservation is None:
+                    reply.send("", (), _report(prepared, {}, LEFT_WAITING, 0, watch))
+                    return
+                with watch.stage("encode"):
+                    encoded = await self._encode(prepared, call.context)
+                reservation.shrink(_without_decoding(prepared.resources))
+                await self._generate(prepared, encoded, call.context, reply, watch)
 
     @contextmanager
     def _seat(self) -> Iterator[None]:
-        limit = self._deployment.admission.capacity.requests or 64
-        if self._open >= limit:
+        """Requests whose bytes are held, admitted or not: as many as may be admitted and wait."""
+        if self._open >= self._max_open:
             raise QueueFull(
                 f"{self._open} requests are open",
-                limit=f"[admission.capacity] requests = {limit}",
+                limit=f"[admission] capacity.requests and all queues together = {self._max_open}",
             )
         self._open += 1
         try:
@@ -119,54 +122,55 @@ class Chat:
         finally:
             self._open -= 1
 
-    def _prepare(self, call: Call, watch: Stopwatch) -> Prepared:
-        with watch.stage("parse"):
-            _refuse_parameters(call.context)
-            request = ChatRequest.parse(call.document, self._deployment.text)
-        with watch.stage("plan"):
-            pictures = collect(request.messages, call.attached, self._deployment.image)
-        with watch.stage("prompt"):
-            prompt = self._renderer.render(_messages(request), [self._family.visual_tokens] * len(pictures))
-        return Prepared(request=request, pictures=pictures, prompt=prompt, max_tokens=self._max_tokens(request, prompt))
+    @asynccontextmanager
+    async def _admitted(self, ask: Ask, reply: Reply, watch: Stopwatch) -> AsyncIterator[Reservation | None]:
+        """Hold the request's resources; None where the client left while it waited."""
+        async with AsyncExitStack() as stack:
+            waiting = asyncio.create_task(stack.enter_async_context(self._gate.admitted(ask)))
+            try:
+                with watch.stage("admission"):
+                    while not (await asyncio.wait({waiting}, timeout=CANCEL_POLL_S))[0] and not reply.is_cancelled():
+                        pass
+            finally:
+                if not waiting.done():
+                    waiting.cancel()
+                    await asyncio.wait({waiting})
+            yield None if waiting.cancelled() else waiting.result()
 
-    def _max_tokens(self, request: ChatRequest, prompt: Prompt) -> int:
-        context_tokens = self._deployment.llm.context_tokens
-        room = context_tokens - len(prompt.input_ids)
-        wanted = request.max_tokens or 1
-        if wanted > room:
-            answer = f" and max_tokens = {wanted}" if room >= 1 else ""
-            raise PromptTooLong(
-                f"the prompt has {len(prompt.input_ids)} tokens, {prompt.visual_tokens} of them visual{answer}",
-                limit=f"[llm] context_tokens = {context_tokens} for prompt and answer",
-                fix=f"lower max_tokens to {room}" if room >= 1 else "send less text or fewer pictures",
-            )
-        return request.max_tokens or min(self._deployment.text.default_max_tokens, room)
-
-    async def _encode(self, prepared: Prepared, context: Context) -> Mapping[bytes, VisualTokens]:
-        """Visual tokens of each distinct picture, by digest, all at once."""
-        distinct = {picture.digest: picture for picture in prepared.pictures}
+    async def _encode(self, prepared: Prepared, context: Context) -> Mapping[Place, VisualTokens]:
+        """Visual tokens of each distinct picture, all at once."""
+        distinct = {_place(picture, cost): (picture, cost) for picture, cost in _planned(prepared)}
         scope = prepared.request.cache_scope
-        tokens = await asyncio.gather(*(self._encode_shared(picture, scope, context) for picture in distinct.values()))
+        tokens = await asyncio.gather(
+            *(self._encode_shared(picture, cost, scope, context) for picture, cost in distinct.values())
+        )
         return dict(zip(distinct, tokens, strict=True))
 
-    async def _encode_shared(self, picture: Picture, cache_scope: str, context: Context) -> VisualTokens:
+    async def _encode_shared(
+        self, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
+    ) -> VisualTokens:
         fields = PictureKeyFields(
             cache_scope=cache_scope,
             revision=self._manifest.revision,
             policy=POLICY,
-            plan=f"{self._family.image_size_px} px, {self._family.visual_tokens} visual tokens",
+            plan=f"{cost.bucket.label}, {cost.given_px} px, {cost.plan.visual_tokens} visual tokens",
             dtype=VISUAL_TOKENS.dtype,
             media_digest=picture.digest,
         )
-        landing = await self._encoding.run(picture_key(fields), lambda: self._encode_checked(picture, fields, context))
+        target_px = cost.given_px if cost.downscaled else None
+        landing = await self._encoding.run(
+            picture_key(fields), lambda: self._encode_checked(picture.data, target_px, fields, context)
+        )
         return replace(landing.value, source="shared") if landing.shared else landing.value
 
-    async def _encode_checked(self, picture: Picture, fields: PictureKeyFields, context: Context) -> VisualTokens:
+    async def _encode_checked(
+        self, data: bytes, target_px: tuple[int, int] | None, fields: PictureKeyFields, context: Context
+    ) -> VisualTokens:
         """Ask for the picture's tokens; an answer made for another key is a collision, and asked for anew."""
         for salt in (b"", secrets.token_bytes(16)):
             key = picture_key(replace(fields, salt=salt))
             asked_at_ns = time.monotonic_ns()
-            encoded = await self._fleet.image_tokens(picture.data, key, context)
+            encoded = await self._fleet.image_tokens(data, target_px, key, context)
             if encoded.key_echo == key:
                 source: Source = "cached" if encoded.made_at_ns < asked_at_ns else "encoded"
                 return VisualTokens(encoded.visual_tokens, source)
@@ -175,7 +179,7 @@ class Chat:
     async def _generate(
         self,
         prepared: Prepared,
-        encoded: Mapping[bytes, VisualTokens],
+        encoded: Mapping[Place, VisualTokens],
         context: Context,
         reply: Reply,
         watch: Stopwatch,
@@ -211,31 +215,41 @@ class Chat:
             watching.cancel()
 
 
-def _refuse_parameters(context: Context) -> None:
-    if context.parameters:
-        names = shorten(", ".join(sorted(context.parameters)))
-        raise InvalidRequest(
-            f"unknown request parameter {names}", fix='put every field into the JSON document of the input "request"'
-        )
+def _max_open(deployment: Deployment) -> int:
+    queues = deployment.admission.queues
+    waiting = queues.text.max_queue + queues.media.max_queue + queues.batch.max_queue
+    return waiting + (deployment.admission.capacity.requests or deployment.llm.slots + deployment.llm.max_queue)
 
 
-def _messages(request: ChatRequest) -> list[Message]:
-    """The conversation in the language room's words; pictures numbered in order."""
-    messages, pictures = [], 0
-    for message in request.messages:
-        parts: list[TextPart | PicturePart] = []
-        for part in message.parts():
-            if isinstance(part, PictureContent):
-                parts.append(PicturePart(pictures))
-                pictures += 1
-            else:
-                parts.append(TextPart(part.text))
-        messages.append(Message(message.role, tuple(parts)))
-    return messages
+def _ask(prepared: Prepared, context: Context, arrived_s: float) -> Ask:
+    """The sooner of the request's own deadline and Triton's timeout holds."""
+    request = prepared.request
+    waits_s = [request.deadline_ms / 1e3] if request.deadline_ms is not None else []
+    waits_s += [context.timeout_us / 1e6] if context.timeout_us else []
+    return Ask(
+        vector=prepared.resources,
+        latency_class=prepared.latency_class,
+        tenant=request.tenant or request.cache_scope,
+        model=CHAT.name,
+        deadline_s=arrived_s + min(waits_s) if waits_s else None,
+    )
 
 
-def _llm_call(prepared: Prepared, encoded: Mapping[bytes, VisualTokens]) -> LlmCall:
-    rows = [encoded[picture.digest].rows for picture in prepared.pictures]
+def _without_decoding(resources: ResourceVector) -> ResourceVector:
+    """What is still held once every picture is encoded."""
+    return replace(resources, media_bytes=0, decoded_pixels=0, decode_bytes=0, patches=0, encoder_flops=0)
+
+
+def _planned(prepared: Prepared) -> Iterator[tuple[Picture, MediaCost]]:
+    return zip(prepared.pictures, prepared.costs, strict=True)
+
+
+def _place(picture: Picture, cost: MediaCost) -> Place:
+    return picture.digest, cost.given_px
+
+
+def _llm_call(prepared: Prepared, encoded: Mapping[Place, VisualTokens]) -> LlmCall:
+    rows = [encoded[_place(picture, cost)].rows for picture, cost in _planned(prepared)]
     spans = prepared.prompt.visual_spans
     if [len(tokens) for tokens in rows] != [length for _, length in spans]:
         raise InternalError
@@ -258,7 +272,7 @@ def _llm_call(prepared: Prepared, encoded: Mapping[bytes, VisualTokens]) -> LlmC
 
 
 def _report(
-    prepared: Prepared, encoded: Mapping[bytes, VisualTokens], end: LlmEnd, output_tokens: int, watch: Stopwatch
+    prepared: Prepared, encoded: Mapping[Place, VisualTokens], end: LlmEnd, output_tokens: int, watch: Stopwatch
 ) -> str:
     for stage, us in (("queue", end.queue_us), ("prefill", end.prefill_us), ("decode", end.decode_us)):
         watch.add(stage, us / 1e3)

@@ -1,23 +1,41 @@
-"""The pictures of a request, in the order of its parts: from `image_bytes` or base64, counted, their headers read."""
+"""The pictures of a request, in the order of its parts: attached, in base64, as data URIs or by URL; headers checked.
+
+parts → Source (where the bytes are) → bytes → Picture (digest, header, within the contract)
+"""
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from proteus.cache.key import media_digest
-from proteus.door.request import ChatMessage, PictureContent
-from proteus.errors import InvalidPicture, InvalidRequest, MediaTooLarge
-from proteus.limits import ImageLimits
-from proteus.preprocess.header import read_header
+from proteus.door.request import AnyPicture, ChatMessage, PictureContent
+from proteus.errors import InvalidRequest, ProteusError
+from proteus.limits import ImageLimits, TierName
+from proteus.media.accept import accept_picture, check_bytes, check_count
+from proteus.media.header import PictureHeader
+from proteus.media.probe import probe_picture
+from proteus.media.source import from_text
+
+MAX_SCHEME_CHARS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where the bytes of one picture are: exactly one of the three is set."""
+
+    tier: TierName
+    attached: bytes | None = None
+    text: str | None = None  # base64 or a data URI
+    url: str | None = None  # http or https
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     data: bytes  # as encoded by the client
     digest: bytes  # SHA-256 of `data`
+    header: PictureHeader
+    tier: TierName
 
 
 def split(data: bytes, lengths: Sequence[int] | None) -> tuple[bytes, ...]:
@@ -36,44 +54,48 @@ def split(data: bytes, lengths: Sequence[int] | None) -> tuple[bytes, ...]:
     return tuple(pictures)
 
 
-def collect(messages: Sequence[ChatMessage], attached: Sequence[bytes], limits: ImageLimits) -> tuple[Picture, ...]:
-    """Every picture of the conversation, header checked; raises InvalidRequest, InvalidPicture or MediaTooLarge."""
-    places = [part for message in messages for part in message.parts() if isinstance(part, PictureContent)]
-    wanted = sum(place.data is None for place in places)
+def sources(messages: Sequence[ChatMessage], attached: Sequence[bytes], limits: ImageLimits) -> tuple[Source, ...]:
+    """Every picture of the conversation, counted; raises InvalidRequest or MediaTooLarge."""
+    places = [part for message in messages for part in message.parts() if isinstance(part, AnyPicture)]
+    wanted = sum(isinstance(place, PictureContent) and place.data is None for place in places)
     if wanted != len(attached):
         raise InvalidRequest(
             f'the messages ask for {wanted} attached pictures ({{"type": "image"}}), image_bytes holds {len(attached)}',
             fix="send as many pictures as there are image parts without data",
         )
-    if len(places) > limits.max_pictures:
-        raise MediaTooLarge(
-            f"{len(places)} pictures in one request",
-            limit=f"[image] max_pictures = {limits.max_pictures}",
-            fix="send fewer pictures",
-        )
+    check_count(len(places), limits)
     rest = iter(attached)
-    return tuple(_read_all(places, rest, limits))
+    return tuple(_source(place, rest) for place in places)
 
 
-def _read_all(places: Sequence[PictureContent], rest: Iterator[bytes], limits: ImageLimits) -> Iterator[Picture]:
-    for number, place in enumerate(places, start=1):
-        data = next(rest) if place.data is None else _from_base64(place.data, number, limits)
-        read_header(data, limits)
-        yield Picture(data, media_digest(data))
+def read(source: Source, number: int, fetched: Mapping[str, bytes], limits: ImageLimits) -> Picture:
+    """Bytes, digest and header of picture `number` (from 1), within the contract; `fetched` holds what came by URL.
 
-
-def _from_base64(text: str, number: int, limits: ImageLimits) -> bytes:
-    if text.startswith("data:"):
-        raise InvalidPicture(f"picture {number} is a data: URL", fix="send the base64 after the comma alone")
-    if len(text) > 2 * limits.max_bytes:  # before any work; the exact count follows after decoding
-        raise MediaTooLarge(
-            f"picture {number} has {len(text):,} characters of base64",
-            limit=f"[image] max_bytes = {limits.max_bytes:,}",
-            fix="send a smaller or more compressed picture",
-        )
+    Raises InvalidPicture or MediaTooLarge, naming the picture.
+    """
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidPicture(
-            f"picture {number} is not base64", fix="use the standard alphabet (+ and /) with its padding"
-        ) from error
+        data = _bytes(source, fetched, limits)
+        check_bytes(len(data), limits)
+        header = probe_picture(data)
+        accept_picture(header, len(data), limits)
+    except ProteusError as error:
+        raise type(error)(f"picture {number}: {error.what}", limit=error.limit, fix=error.fix) from error
+    return Picture(data=data, digest=media_digest(data), header=header, tier=source.tier)
+
+
+def _source(place: AnyPicture, rest: Iterator[bytes]) -> Source:
+    if isinstance(place, PictureContent):
+        if place.data is None:
+            return Source(tier=place.detail, attached=next(rest))
+        return Source(tier=place.detail, text=place.data)
+    url, tier = place.image_url.url, place.image_url.detail
+    is_web = "://" in url[:MAX_SCHEME_CHARS]  # of a scheme that is not allowed, too: its refusal says so
+    return Source(tier=tier, url=url) if is_web else Source(tier=tier, text=url)
+
+
+def _bytes(source: Source, fetched: Mapping[str, bytes], limits: ImageLimits) -> bytes:
+    if source.attached is not None:
+        return source.attached
+    if source.url is not None:
+        return fetched[source.url]
+    return from_text(source.text or "", max_bytes=limits.max_bytes)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from proteus.errors import InvalidRequest
-from proteus.limits import TextLimits
+from proteus.limits import TextLimits, TierName
 
 MAX_ECHO_CHARS = 120  # of what a client sent, repeated in an error
 FIXES = {
@@ -27,15 +27,29 @@ class TextContent(Part):
 
 
 class PictureContent(Part):
-    """The next picture of `image_bytes`, or, with `data`, one in base64."""
+    """The next picture of `image_bytes`, or, with `data`, one in base64 or a data URI."""
 
     type: Literal["image"]
     data: str | None = None
+    detail: TierName = "auto"
 
 
+class PictureUrl(Part):
+    url: Annotated[str, Field(min_length=1)]  # http(s) where the contract allows the host, or a data URI
+    detail: TierName = "auto"
+
+
+class PictureUrlContent(Part):
+    """A picture as OpenAI's clients send it."""
+
+    type: Literal["image_url"]
+    image_url: PictureUrl
+
+
+AnyPicture = PictureContent | PictureUrlContent
+AnyContent = TextContent | PictureContent | PictureUrlContent
 Content = Annotated[
-    Annotated[str, Tag("text")]
-    | Annotated[list[Annotated[TextContent | PictureContent, Field(discriminator="type")]], Tag("parts")],
+    Annotated[str, Tag("text")] | Annotated[list[Annotated[AnyContent, Field(discriminator="type")]], Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
 ]
 
@@ -44,7 +58,7 @@ class ChatMessage(Part):
     role: Literal["system", "user", "assistant"]
     content: Content
 
-    def parts(self) -> list[TextContent | PictureContent]:
+    def parts(self) -> list[AnyContent]:
         """The content as parts, in order."""
         return [TextContent(type="text", text=self.content)] if isinstance(self.content, str) else list(self.content)
 
@@ -58,6 +72,9 @@ class ChatRequest(Part):
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []
     cache_scope: str = ""
+    tenant: str = ""  # whose share of the capacity it is; shares are fair between tenants
+    latency_class: Literal["interactive", "batch"] = "interactive"
+    deadline_ms: Annotated[int, Field(ge=1)] | None = None  # to be admitted, from arrival
 
     @classmethod
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
@@ -94,9 +111,9 @@ class ChatRequest(Part):
         for index, message in enumerate(self.messages):
             parts = message.parts()
             text_bytes += sum(len(part.text.encode()) for part in parts if isinstance(part, TextContent))
-            if not any(isinstance(part, PictureContent) or part.text for part in parts):
+            if not any(isinstance(part, AnyPicture) or part.text for part in parts):
                 raise InvalidRequest(f"messages[{index}].content is empty", fix="add text or a picture")
-            if message.role != "user" and any(isinstance(part, PictureContent) for part in parts):
+            if message.role != "user" and any(isinstance(part, AnyPicture) for part in parts):
                 raise InvalidRequest(
                     f"messages[{index}] is the {message.role}'s and holds a picture",
                     fix="move the picture to a user message",
@@ -133,7 +150,7 @@ def _path(location: tuple[int | str, ...]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif not (previous == "content" and part in ("text", "parts")) and not (
-            isinstance(previous, int) and part in ("text", "image")
+            isinstance(previous, int) and part in ("text", "image", "image_url")
         ):
             path += f".{part}" if path else part
         previous = part

@@ -1,0 +1,153 @@
+"""A call to a request that is known to the last token: parsed, fetched, planned, rendered. Nothing is decoded here.
+
+Call → ChatRequest → Source → (Fetcher) → Picture → Planner → MediaCost → Prompt → Prepared
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from proteus.backend.fleet import Context
+from proteus.cost.planner import MediaCost, Planner
+from proteus.cost.vector import ResourceVector
+from proteus.deployment import Deployment
+from proteus.door.pictures import Picture, Source, read, sources
+from proteus.door.request import ChatRequest, PictureContent, PictureUrlContent, shorten
+from proteus.errors import InvalidRequest, PromptTooLong, ProteusError
+from proteus.language.messages import Message, PicturePart, TextPart
+from proteus.language.prompt import Prompt, PromptRenderer
+from proteus.limits import LatencyClass
+from proteus.media.fetch import Fetcher
+from proteus.stages import Stopwatch
+
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    document: bytes  # the request document
+    attached: tuple[bytes, ...]  # pictures beside it
+    context: Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything known before any picture is decoded."""
+
+    request: ChatRequest
+    pictures: tuple[Picture, ...]  # in the order of the prompt's spans
+    costs: tuple[MediaCost, ...]  # of the pictures
+    prompt: Prompt
+    max_tokens: int
+    resources: ResourceVector
+
+    @property
+    def latency_class(self) -> LatencyClass:
+        """Those who can wait, else by whether an encoder is needed."""
+        if self.request.latency_class == "batch":
+            return "batch"
+        return "media" if self.pictures else "text"
+
+
+class Preparation:
+    """Works in threads of its own, as many as cores, so that the door's event loop stays free."""
+
+    def __init__(self, deployment: Deployment, planner: Planner, renderer: PromptRenderer, fetcher: Fetcher) -> None:
+        self._deployment, self._planner = deployment, planner
+        self._renderer, self._fetcher = renderer, fetcher
+        self._threads = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare")
+
+    async def prepare(self, call: Call, watch: Stopwatch) -> Prepared:
+        """Raises InvalidRequest and what it is the root of, MediaTooLarge or FetchFailed."""
+        request, places = await self._in_thread(lambda: self._parse(call, watch))
+        fetched: Mapping[str, bytes] = {}
+        if urls := list(dict.fromkeys(place.url for place in places if place.url is not None)):
+            with watch.stage("fetch"):
+                fetched = await self._fetch(urls)
+        return await self._in_thread(lambda: self._plan(request, places, fetched, watch))
+
+    async def _in_thread(self, work: Callable[[], Done]) -> Done:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _parse(self, call: Call, watch: Stopwatch) -> tuple[ChatRequest, tuple[Source, ...]]:
+        with watch.stage("parse"):
+            _refuse_parameters(call.context)
+            request = ChatRequest.parse(call.document, self._deployment.text)
+            return request, sources(request.messages, call.attached, self._deployment.image)
+
+    async def _fetch(self, urls: Sequence[str]) -> Mapping[str, bytes]:
+        """Each URL once, all at the same time; the first that fails ends the others."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {url: group.create_task(self._fetcher.fetch(url)) for url in urls}
+        except* ProteusError as errors:
+            raise errors.exceptions[0] from None
+        return {url: task.result() for url, task in tasks.items()}
+
+    def _plan(
+        self, request: ChatRequest, places: Sequence[Source], fetched: Mapping[str, bytes], watch: Stopwatch
+    ) -> Prepared:
+        with watch.stage("plan"):
+            numbered = enumerate(places, start=1)
+            pictures = tuple(read(place, number, fetched, self._deployment.image) for number, place in numbered)
+            costs = tuple(self._cost(picture, number, len(pictures)) for number, picture in enumerate(pictures, 1))
+        with watch.stage("prompt"):
+            prompt = self._renderer.render(_messages(request), [cost.plan.visual_tokens for cost in costs])
+        max_tokens = self._max_tokens(request, prompt)
+        text = self._planner.text(prompt.text_tokens, max_tokens)
+        return Prepared(
+            request=request,
+            pictures=pictures,
+            costs=costs,
+            prompt=prompt,
+            max_tokens=max_tokens,
+            resources=sum((cost.resources for cost in costs), text),
+        )
+
+    def _cost(self, picture: Picture, number: int, num_pictures: int) -> MediaCost:
+        try:
+            return self._planner.picture(
+                picture.header, len(picture.data), tier=picture.tier, images_in_request=num_pictures
+            )
+        except ProteusError as error:
+            raise type(error)(f"picture {number}: {error.what}", limit=error.limit, fix=error.fix) from error
+
+    def _max_tokens(self, request: ChatRequest, prompt: Prompt) -> int:
+        context_tokens = self._deployment.llm.context_tokens
+        room = context_tokens - len(prompt.input_ids)
+        wanted = request.max_tokens or 1
+        if wanted > room:
+            answer = f" and max_tokens = {wanted}" if room >= 1 else ""
+            raise PromptTooLong(
+                f"the prompt has {len(prompt.input_ids)} tokens, {prompt.visual_tokens} of them visual{answer}",
+                limit=f"[llm] context_tokens = {context_tokens} for prompt and answer",
+                fix=f"lower max_tokens to {room}" if room >= 1 else "send less text or fewer pictures",
+            )
+        return request.max_tokens or min(self._deployment.text.default_max_tokens, room)
+
+
+def _refuse_parameters(context: Context) -> None:
+    if context.parameters:
+        names = shorten(", ".join(sorted(context.parameters)))
+        raise InvalidRequest(
+            f"unknown request parameter {names}", fix='put every field into the JSON document of the input "request"'
+        )
+
+
+def _messages(request: ChatRequest) -> list[Message]:
+    """The conversation in the language room's words; pictures numbered in order."""
+    messages, pictures = [], 0
+    for message in request.messages:
+        parts: list[TextPart | PicturePart] = []
+        for part in message.parts():
+            if isinstance(part, PictureContent | PictureUrlContent):
+                parts.append(PicturePart(pictures))
+                pictures += 1
+            else:
+                parts.append(TextPart(part.text))
+        messages.append(Message(message.role, tuple(parts)))
+    return messages
