@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from proteus.errors import InvalidMedia
-from proteus.media.fields import Damaged, TooMany, damage_told, letters, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import letters, number, too_many
 from proteus.media.header import VideoHeader
 
 MAX_CHUNKS = 200_000  # walked over in one file
@@ -38,23 +39,22 @@ class Stream:
 def probe_avi(data: memoryview) -> VideoHeader:
     """Header of an AVI video.
 
-    An empty chunk shows the frame before once more: it lasts, and is no frame. Raises InvalidMedia on damage, on a file
-    without pictures and on more chunks than are counted.
+    An empty chunk shows the frame before once more: it lasts, and is no frame. Raises Damaged for a broken file,
+    InvalidMedia on a file without pictures and on more chunks than are counted.
     """
-    with damage_told("video", "avi"):
-        chunks = _chunks(data)
-        stream = _picture_stream(data, chunks)
-        names = (b"%02ddc" % stream.index, b"%02ddb" % stream.index)
-        sizes = [chunk.end - chunk.start for chunk in chunks if chunk.kind in names]
-        lasting = max(len(sizes), stream.num_told)
-        return VideoHeader(
-            format="avi",
-            width_px=stream.width_px,
-            height_px=stream.height_px,
-            num_frames=len(sizes) - sizes.count(0),
-            duration_s=lasting * stream.scale / stream.rate if stream.rate else 0.0,
-            codec=stream.codec,
-        )
+    chunks = _chunks(data)
+    stream = _picture_stream(data, chunks)
+    names = (b"%02ddc" % stream.index, b"%02ddb" % stream.index)
+    sizes = [chunk.end - chunk.start for chunk in chunks if chunk.kind in names]
+    lasting = max(len(sizes), stream.num_told)
+    return VideoHeader(
+        format="avi",
+        width_px=stream.width_px,
+        height_px=stream.height_px,
+        num_frames=len(sizes) - sizes.count(0),
+        duration_s=lasting * stream.scale / stream.rate if stream.rate else 0.0,
+        codec=stream.codec,
+    )
 
 
 def _picture_stream(data: memoryview, chunks: Iterator[Chunk]) -> Stream:
@@ -89,7 +89,7 @@ def _chunks(data: memoryview) -> Iterator[Chunk]:
         else:
             at = end + size % 2
             yield Chunk(kind, start, end)
-    raise TooMany("chunks", MAX_CHUNKS)
+    raise too_many("video", "chunks", MAX_CHUNKS)
 
 
 def _read_stream(data: memoryview, head: Chunk, form: Chunk, index: int) -> Stream:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from proteus.errors import InvalidMedia
-from proteus.media.fields import Damaged, TooMany, damage_told, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import number, too_many
 from proteus.media.header import VideoHeader
 
 MAX_ELEMENTS = 200_000  # walked over in one file
@@ -37,18 +38,17 @@ def probe_webm(data: memoryview) -> VideoHeader:
     """Header of a WebM video.
 
     The duration is that of the file's head, or where the blocks go on for longer or the head tells none, up to the end
-    of the last block. Raises InvalidMedia on damage, on Matroska that is not WebM, on a file without pictures, and on
-    more elements than are counted.
+    of the last block. Raises Damaged for a broken file, InvalidMedia on Matroska that is not WebM, on a file
+    without pictures, and on more elements than are counted.
     """
-    with damage_told("video", "webm"):
-        head = read_element(data, 0)
-        if head.kind != HEAD or head.end is None:
-            raise Damaged
-        doc_type = _text(data, _inside(data, head).get(DOC_TYPE))
-        if doc_type != "webm":
-            what = "a Matroska file that is not WebM" if doc_type == "matroska" else "an EBML file that is not WebM"
-            raise InvalidMedia(what, fix="convert the video to webm or mp4")
-        return _Segment(data, head.end).video_header()
+    head = read_element(data, 0)
+    if head.kind != HEAD or head.end is None:
+        raise Damaged
+    doc_type = _text(data, _inside(data, head).get(DOC_TYPE))
+    if doc_type != "webm":
+        what = "a Matroska file that is not WebM" if doc_type == "matroska" else "an EBML file that is not WebM"
+        raise InvalidMedia(what, fix="convert the video to webm or mp4")
+    return _Segment(data, head.end).video_header()
 
 
 def read_element(data: memoryview, at: int) -> Element:
@@ -117,7 +117,7 @@ class _Segment:
             else:
                 at = element.end
             yield element
-        raise TooMany("elements", MAX_ELEMENTS)
+        raise too_many("video", "elements", MAX_ELEMENTS)
 
     def _take(self, element: Element) -> None:
         if element.kind in (SIMPLE_BLOCK, BLOCK):
@@ -184,7 +184,7 @@ def _children(data: memoryview, parent: Element) -> Iterator[Element]:
             raise Damaged
         yield element
         at = element.end
-    raise TooMany("elements", MAX_ELEMENTS)
+    raise too_many("video", "elements", MAX_ELEMENTS)
 
 
 def _inside(data: memoryview, parent: Element) -> dict[int, Element]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from proteus.errors import InvalidMedia
-from proteus.media.fields import Damaged, damage_told, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import number
 from proteus.media.header import AudioHeader
 
 STREAM_INFO_BYTES = 34
@@ -12,20 +13,19 @@ STREAM_INFO_BYTES = 34
 def probe_flac(data: memoryview) -> AudioHeader:
     """Header of a FLAC sound.
 
-    Raises InvalidMedia on damage and where the total of samples is 0, "unknown": encoders that write to a pipe leave
-    it so, and only decoding would tell.
+    Raises Damaged for a broken file, InvalidMedia where the total of samples is 0, "unknown": encoders that write to a
+    pipe leave it so, and only decoding would tell.
     """
-    with damage_told("audio", "flac"):
-        if bytes(data[:4]) != b"fLaC":
-            raise Damaged
-        rate_hz, channels, num_samples = read_stream_info(data, 4)
-        if num_samples == 0:
-            raise InvalidMedia(
-                "a flac file that does not tell its length", fix="encode it to a file, not to a pipe, or send wav"
-            )
-        return AudioHeader(
-            format="flac", sample_rate_hz=rate_hz, channels=channels, duration_s=num_samples / rate_hz, codec="flac"
+    if bytes(data[:4]) != b"fLaC":
+        raise Damaged
+    rate_hz, channels, num_samples = read_stream_info(data, 4)
+    if num_samples == 0:
+        raise InvalidMedia(
+            "a flac file that does not tell its length", fix="encode it to a file, not to a pipe, or send wav"
         )
+    return AudioHeader(
+        format="flac", sample_rate_hz=rate_hz, channels=channels, duration_s=num_samples / rate_hz, codec="flac"
+    )
 
 
 def read_stream_info(data: memoryview, at: int) -> tuple[int, int, int]:

@@ -10,7 +10,8 @@ from typing import Literal
 
 from proteus.errors import InvalidMedia
 from proteus.media.boxes import iso_head
-from proteus.media.fields import Damaged, TooMany, damage_told, letters, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import letters, number, too_many
 from proteus.media.header import VideoHeader
 from proteus.media.iso_tables import MAX_SAMPLES, Span, read_edits, read_num_samples, read_run, read_runs
 from proteus.media.iso_timeline import Edit, Samples, presented, samples_of
@@ -23,28 +24,28 @@ def probe_mp4(data: memoryview) -> VideoHeader:
     """Header of an MP4 or MOV video, told apart by the brand `qt  ` (a file without brands is a MOV).
 
     Frames are those shown through the edit list; the size is that of the first picture track, turned as its matrix
-    says. Raises InvalidMedia on damage, on a file without pictures, and on more boxes or samples than are counted.
+    says. Raises Damaged for a broken file, InvalidMedia on a file without pictures and on more boxes or samples than
+    are counted.
     """
     head = iso_head(data, 0, len(data))
     name: Literal["mp4", "mov"] = "mov" if head is None or head[0] != b"ftyp" or bytes(data[8:12]) == b"qt  " else "mp4"
-    with damage_told("video", name):
-        file = IsoFile(data)
-        movie, fragments = file.top()
-        track = _picture_track(file, movie, name)
-        num_frames, ticks = presented(track.samples, track.edits)
-        for fragment in fragments:
-            more_frames, more_ticks = _fragment(file, fragment, track)
-            num_frames, ticks = num_frames + more_frames, ticks + more_ticks
-            if num_frames > MAX_SAMPLES:
-                raise TooMany("frames", MAX_SAMPLES)
-        return VideoHeader(
-            format=name,
-            width_px=track.width_px,
-            height_px=track.height_px,
-            num_frames=num_frames,
-            duration_s=ticks / track.ticks_per_s if track.ticks_per_s else 0.0,
-            codec=track.codec,
-        )
+    file = IsoFile(data)
+    movie, fragments = file.top()
+    track = _picture_track(file, movie, name)
+    num_frames, ticks = presented(track.samples, track.edits)
+    for fragment in fragments:
+        more_frames, more_ticks = _fragment(file, fragment, track)
+        num_frames, ticks = num_frames + more_frames, ticks + more_ticks
+        if num_frames > MAX_SAMPLES:
+            raise too_many("video", "frames", MAX_SAMPLES)
+    return VideoHeader(
+        format=name,
+        width_px=track.width_px,
+        height_px=track.height_px,
+        num_frames=num_frames,
+        duration_s=ticks / track.ticks_per_s if track.ticks_per_s else 0.0,
+        codec=track.codec,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class IsoFile:
         while (head := iso_head(self.data, start, end)) is not None:
             self.boxes_left -= 1
             if self.boxes_left < 0:
-                raise TooMany("boxes", MAX_BOXES)
+                raise too_many("video", "boxes", MAX_BOXES)
             kind, content, start = head
             if start > end and (must_fit is None or kind in must_fit):
                 raise Damaged
@@ -129,7 +130,7 @@ def _read_track(file: IsoFile, movie: Mapping[bytes, Span], track: Span) -> Pict
         track_id=track_id,
         ticks_per_s=ticks_per_s,
         samples=_read_samples(data, tables),
-        edits=_read_edits(file, track, ticks_per_s, _versioned(data, movie_head, 12, 20)),
+        edits=_read_edits(file, movie, track, ticks_per_s),
         fragment_ticks=_default_ticks(file, movie, track_id),
         codec=letters(data, _needed(tables, b"stsd")[0] + 12),
         width_px=width_px,
@@ -144,12 +145,20 @@ def _read_samples(data: memoryview, tables: Mapping[bytes, Span]) -> Samples:
     return samples_of(durations, offsets, read_num_samples(data, sizes))
 
 
-def _read_edits(file: IsoFile, track: Span, ticks_per_s: int, movie_ticks_per_s: int) -> list[Edit] | None:
+def _read_edits(file: IsoFile, movie: Mapping[bytes, Span], track: Span, ticks_per_s: int) -> list[Edit] | None:
     """None where the whole track is shown."""
     table = file.inside(track, b"edts", b"elst")
+    movie_ticks_per_s = _versioned(file.data, movie[b"mvhd"], 12, 20)
     if table is None or not movie_ticks_per_s:
         return None
-    return read_edits(file.data, table, ticks_per_s=ticks_per_s, movie_ticks_per_s=movie_ticks_per_s) or None
+    edits = read_edits(
+        file.data,
+        table,
+        ticks_per_s=ticks_per_s,
+        movie_ticks_per_s=movie_ticks_per_s,
+        is_fragmented=b"mvex" in movie,
+    )
+    return edits or None
 
 
 def _stored_size(data: memoryview, descriptions: Span, track_head: Span) -> tuple[int, int]:

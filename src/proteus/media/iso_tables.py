@@ -1,14 +1,15 @@
 """The tables of an ISO media track as numbers: sample durations, composition offsets, edits, and fragments.
 
-Each takes the span (start, end) of a box's content; raises Damaged where a table is longer than its box and TooMany
-where it is longer than we read.
+Each takes the span (start, end) of a box's content; raises Damaged where a table is longer than its box and
+InvalidMedia where it is longer than we read.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from proteus.media.fields import Damaged, TooMany, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import number, too_many
 from proteus.media.iso_timeline import FAR, Edit, Runs
 
 MAX_ROWS = 400_000  # of one table
@@ -32,12 +33,17 @@ def read_num_samples(data: memoryview, span: Span) -> int:
     """Number of samples of `stsz` or `stz2`; §8.7.3."""
     num_samples = number(data, span[0] + 8, 4)
     if num_samples > MAX_SAMPLES:
-        raise TooMany("frames", MAX_SAMPLES)
+        raise too_many("video", "frames", MAX_SAMPLES)
     return num_samples
 
 
-def read_edits(data: memoryview, span: Span, *, ticks_per_s: int, movie_ticks_per_s: int) -> list[Edit]:
-    """Edits of `elst` in ticks of the track; §8.6.6. A rate other than 1 is not looked at."""
+def read_edits(
+    data: memoryview, span: Span, *, ticks_per_s: int, movie_ticks_per_s: int, is_fragmented: bool
+) -> list[Edit]:
+    """Edits of `elst` in ticks of the track, to the nearest; §8.6.6. A rate other than 1 is not looked at.
+
+    A duration of 0 shows nothing, but in a file of fragments, where it means all that comes.
+    """
     is_long = number(data, span[0], 1) == 1
     width, row_bytes = (8, 20) if is_long else (4, 12)
     num_rows = _num_rows(data, span, row_bytes=row_bytes, most=MAX_EDITS, parts="edits")
@@ -45,9 +51,10 @@ def read_edits(data: memoryview, span: Span, *, ticks_per_s: int, movie_ticks_pe
     return [
         Edit(
             start=max(-1, min(number(data, at + width, width, signed=True), FAR)),
-            duration=min((number(data, at, width) * ticks_per_s + movie_ticks_per_s // 2) // movie_ticks_per_s, FAR),
+            duration=FAR if told == 0 and is_fragmented else min(_rescaled(told, ticks_per_s, movie_ticks_per_s), FAR),
         )
         for at in starts
+        for told in (number(data, at, width),)
     ]
 
 
@@ -56,7 +63,7 @@ def read_run(data: memoryview, span: Span, default_ticks: int) -> tuple[int, int
     start, end = span
     flags, num_samples = number(data, start + 1, 3), number(data, start + 4, 4)
     if num_samples > MAX_SAMPLES:
-        raise TooMany("frames", MAX_SAMPLES)
+        raise too_many("video", "frames", MAX_SAMPLES)
     first = start + 8 + 4 * bool(flags & 0x1) + 4 * bool(flags & 0x4)
     num_fields = (flags >> 8 & 0xF).bit_count()
     if first + 4 * num_fields * num_samples > end:
@@ -67,10 +74,14 @@ def read_run(data: memoryview, span: Span, default_ticks: int) -> tuple[int, int
     return num_samples, int(fields[::num_fields].sum(dtype=np.int64))
 
 
+def _rescaled(ticks: int, to_per_s: int, from_per_s: int) -> int:
+    return (ticks * to_per_s + from_per_s // 2) // from_per_s
+
+
 def _num_rows(data: memoryview, span: Span, *, row_bytes: int, most: int, parts: str) -> int:
     num_rows = number(data, span[0] + 4, 4)
     if span[0] + 8 + num_rows * row_bytes > span[1]:
         raise Damaged
     if num_rows > most:
-        raise TooMany(parts, most)
+        raise too_many("video", parts, most)
     return num_rows

@@ -21,7 +21,7 @@ class Edit(NamedTuple):
     """A piece of the track that is shown."""
 
     start: int  # first tick of the track; negative: nothing is shown, the time passes empty
-    duration: int  # ticks of the track; 0: to the end of the track
+    duration: int  # ticks of the track
 
 
 class Runs(NamedTuple):
@@ -97,7 +97,7 @@ def presented(samples: Samples, edits: Sequence[Edit] | None) -> tuple[int, int]
     for start, duration in edits:
         if start < 0:
             continue
-        end = min(start + duration, samples.end) if duration else samples.end
+        end = min(start + duration, samples.end)
         num_shown += samples.count_from(start, end)
         num_ticks += max(0, end - start)
     return num_shown, num_ticks

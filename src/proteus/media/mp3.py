@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from proteus.errors import InvalidMedia
-from proteus.media.fields import Damaged, TooMany, damage_told, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import number, too_many
 from proteus.media.flac import probe_flac
 from proteus.media.header import AudioHeader
 
@@ -46,25 +47,24 @@ class Frame(NamedTuple):
 def probe_mp3(data: memoryview) -> AudioHeader:
     """Header of an MP3 sound; of a FLAC sound when one follows the ID3 tag.
 
-    Raises InvalidMedia on damage, on other layers and on more frames than are counted.
+    Raises Damaged for a broken file, InvalidMedia on other layers and on more frames than are counted.
     """
-    with damage_told("audio", "mp3"):
-        start = _after_tags(data)
-        if bytes(data[start : start + 4]) == b"fLaC":
-            return probe_flac(data[start:])
-        if start + 2 <= len(data) and SYNC.match(data, start) and (layer := data[start + 1] >> 1 & 0b11) != LAYER_III:
-            raise InvalidMedia(OTHER_LAYERS[layer], fix="convert it to mp3, flac, ogg or wav")
-        at = _first_frame(data, start)
-        frame = read_frame(data, at)
-        if frame is None:
-            raise Damaged
-        return AudioHeader(
-            format="mp3",
-            sample_rate_hz=frame.rate_hz,
-            channels=frame.channels,
-            duration_s=_num_samples(data, at, frame) / frame.rate_hz,
-            codec="mp3",
-        )
+    start = _after_tags(data)
+    if bytes(data[start : start + 4]) == b"fLaC":
+        return probe_flac(data[start:])
+    if start + 2 <= len(data) and SYNC.match(data, start) and (layer := data[start + 1] >> 1 & 0b11) != LAYER_III:
+        raise InvalidMedia(OTHER_LAYERS[layer], fix="convert it to mp3, flac, ogg or wav")
+    at = _first_frame(data, start)
+    frame = read_frame(data, at)
+    if frame is None:
+        raise Damaged
+    return AudioHeader(
+        format="mp3",
+        sample_rate_hz=frame.rate_hz,
+        channels=frame.channels,
+        duration_s=_num_samples(data, at, frame) / frame.rate_hz,
+        codec="mp3",
+    )
 
 
 def read_frame(data: memoryview, at: int) -> Frame | None:
@@ -147,4 +147,4 @@ def _walk(data: memoryview, at: int, like: Frame) -> int:
         if match is None:
             return num_frames
         at = match.start()
-    raise TooMany("frames", MAX_STEPS)
+    raise too_many("audio", "frames", MAX_STEPS)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from proteus.errors import InvalidMedia
-from proteus.media.fields import Damaged, TooMany, damage_told, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import number, too_many
 from proteus.media.flac import read_stream_info
 from proteus.media.header import AudioHeader
 
@@ -40,24 +41,24 @@ class Sound(NamedTuple):
 def probe_ogg(data: memoryview) -> AudioHeader:
     """Header of an Ogg sound; the rate of Opus is the one it is decoded at, 48 kHz.
 
-    Raises InvalidMedia on damage, on other codecs, and on files of several streams, side by side or in a chain.
+    Raises Damaged for a broken file, InvalidMedia on other codecs, and on files of several streams, side by side or in
+    a chain.
     """
-    with damage_told("audio", "ogg"):
-        first = read_page(data, 0)
-        if first is None or not first.flags & FIRST:
-            raise Damaged
-        sound = _identify(data, first)
-        second = read_page(data, first.end)
-        position = _last_position(data, first.serial)
-        if second is not None and second.flags & FIRST or position is None:
-            raise InvalidMedia("an ogg file of several streams", fix="send one stream of sound in one file")
-        return AudioHeader(
-            format="ogg",
-            sample_rate_hz=sound.rate_hz,
-            channels=sound.channels,
-            duration_s=max(0, position - sound.skipped) / sound.rate_hz,
-            codec=sound.codec,
-        )
+    first = read_page(data, 0)
+    if first is None or not first.flags & FIRST:
+        raise Damaged
+    sound = _identify(data, first)
+    second = read_page(data, first.end)
+    position = _last_position(data, first.serial)
+    if second is not None and second.flags & FIRST or position is None:
+        raise InvalidMedia("an ogg file of several streams", fix="send one stream of sound in one file")
+    return AudioHeader(
+        format="ogg",
+        sample_rate_hz=sound.rate_hz,
+        channels=sound.channels,
+        duration_s=max(0, position - sound.skipped) / sound.rate_hz,
+        codec=sound.codec,
+    )
 
 
 def read_page(data: memoryview, at: int) -> Page | None:
@@ -84,7 +85,7 @@ def _last_position(data: memoryview, serial: int) -> int | None:
         if page is None or page.position == NO_POSITION:
             continue
         return page.position if page.serial == serial else None
-    raise TooMany("pages", MAX_PAGES)
+    raise too_many("audio", "pages", MAX_PAGES)
 
 
 def _identify(data: memoryview, first: Page) -> Sound:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from proteus.errors import InvalidMedia
 from proteus.media.boxes import riff_chunks
-from proteus.media.fields import Damaged, damage_told, number
+from proteus.media.damage import Damaged
+from proteus.media.fields import number
 from proteus.media.header import AudioHeader
 
 CODECS = {1: "pcm", 3: "float", 6: "alaw", 7: "mulaw"}  # format tags whose samples all have one size
@@ -16,19 +17,18 @@ def probe_wav(data: memoryview) -> AudioHeader:
     """Header of a WAV sound.
 
     Samples are those that are there: a data size that is untold or runs over the file ends with the file. Raises
-    InvalidMedia on damage and on compressed samples, whose number the header does not tell.
+    Damaged, and InvalidMedia on compressed samples, whose number the header does not tell.
     """
-    with damage_told("audio", "wav"):
-        form: tuple[int, int] | None = None
-        long_bytes = 0
-        for kind, start, end in riff_chunks(data, 12, len(data)):
-            if kind == b"ds64":
-                long_bytes = number(data, start + 8, 8, "little")
-            elif kind == b"fmt ":
-                form = start, end
-            elif kind == b"data" and form is not None:
-                return _header(data, *form, _data_bytes(data, start, long_bytes))
-        raise Damaged
+    form: tuple[int, int] | None = None
+    long_bytes = 0
+    for kind, start, end in riff_chunks(data, 12, len(data)):
+        if kind == b"ds64":
+            long_bytes = number(data, start + 8, 8, "little")
+        elif kind == b"fmt ":
+            form = start, end
+        elif kind == b"data" and form is not None:
+            return _header(data, *form, _data_bytes(data, start, long_bytes))
+    raise Damaged
 
 
 def _data_bytes(data: memoryview, start: int, long_bytes: int) -> int:
