@@ -10,11 +10,18 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar, get_args
 
 from proteus.errors import InvalidMedia, InvalidPicture
+from proteus.media.avi import probe_avi
 from proteus.media.damage import Damaged
+from proteus.media.ebml import probe_webm
+from proteus.media.flac import probe_flac
 from proteus.media.header import AudioFormat, MediaHeader, PictureFormat, PictureHeader, VideoFormat
+from proteus.media.iso_media import probe_mp4
 from proteus.media.jpeg import probe_jpeg
+from proteus.media.mp3 import probe_mp3
+from proteus.media.ogg import probe_ogg
 from proteus.media.png import probe_png
 from proteus.media.sniff import sniff
+from proteus.media.wav import probe_wav
 
 PICTURE_PROBES: Mapping[str, Callable[[memoryview], PictureHeader]] = {
     "png": probe_png,
@@ -22,6 +29,14 @@ PICTURE_PROBES: Mapping[str, Callable[[memoryview], PictureHeader]] = {
 }
 PROBES: Mapping[str, Callable[[memoryview], MediaHeader]] = {
     **PICTURE_PROBES,
+    "mp4": probe_mp4,
+    "mov": probe_mp4,
+    "webm": probe_webm,
+    "avi": probe_avi,
+    "wav": probe_wav,
+    "flac": probe_flac,
+    "mp3": probe_mp3,
+    "ogg": probe_ogg,
 }
 _PICTURES: tuple[str, ...] = get_args(PictureFormat)
 _VIDEOS: tuple[str, ...] = get_args(VideoFormat)
