@@ -112,3 +112,14 @@ def read_directory(data: bytes | memoryview, layout: Layout, offset: int) -> Dir
             (place,) = struct.unpack(layout.pointer, value)
         entries[tag] = Entry(type=kind, count=number, place=place)
     return Directory(data=data, layout=layout, entries=entries, next=following)
+
+
+def next_directory(data: bytes | memoryview, layout: Layout, offset: int) -> int:
+    """Offset of the directory that follows the one at `offset`; 0 when there is none, or none in the file."""
+    try:
+        (count,) = struct.unpack_from(layout.count, data, offset)
+        end = offset + struct.calcsize(layout.count) + count * struct.calcsize(layout.entry)
+        following: int = struct.unpack_from(layout.pointer, data, end)[0]
+    except (struct.error, OverflowError):
+        return 0
+    return following if following < len(data) else 0

@@ -11,21 +11,32 @@ from typing import TypeVar, get_args
 
 from proteus.errors import InvalidMedia, InvalidPicture
 from proteus.media.avi import probe_avi
+from proteus.media.bmp import probe_bmp
 from proteus.media.damage import Damaged
 from proteus.media.ebml import probe_webm
 from proteus.media.flac import probe_flac
+from proteus.media.gif import probe_gif
 from proteus.media.header import AudioFormat, MediaHeader, PictureFormat, PictureHeader, VideoFormat
+from proteus.media.heif import probe_avif, probe_heic
 from proteus.media.iso_media import probe_mp4
 from proteus.media.jpeg import probe_jpeg
 from proteus.media.mp3 import probe_mp3
 from proteus.media.ogg import probe_ogg
 from proteus.media.png import probe_png
 from proteus.media.sniff import sniff
+from proteus.media.tiff import probe_tiff
 from proteus.media.wav import probe_wav
+from proteus.media.webp import probe_webp
 
 PICTURE_PROBES: Mapping[str, Callable[[memoryview], PictureHeader]] = {
     "png": probe_png,
     "jpeg": probe_jpeg,
+    "webp": probe_webp,
+    "gif": probe_gif,
+    "bmp": probe_bmp,
+    "tiff": probe_tiff,
+    "heic": probe_heic,
+    "avif": probe_avif,
 }
 PROBES: Mapping[str, Callable[[memoryview], MediaHeader]] = {
     **PICTURE_PROBES,

@@ -19,7 +19,7 @@ SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"II*\x00", "tiff"),
     (0, b"MM\x00*", "tiff"),
     (0, b"II+\x00", "tiff"),
-    (0, b"MM\x00+", "tiff"),
+    (0, b"MM\x00+", "big-endian bigtiff"),
     (0, b"fLaC", "flac"),
     (0, b"OggS", "ogg"),
     (0, b"%PDF", "pdf"),
