@@ -64,12 +64,15 @@ def audio_bytes(num_samples: int) -> int:
 
 
 def read_tower(table: ConfigTable, defaults: AudioTower) -> AudioTower:
-    """The encoder's sizes; raises UnsupportedCheckpoint."""
+    """The encoder's sizes; raises UnsupportedCheckpoint, also where transformers' second name for its layers differs."""
+    layers = table.positive("encoder_layers", defaults.layers)
+    if (also := table.positive("num_hidden_layers", layers)) != layers:
+        raise table.wrong("num_hidden_layers", also, f"encoder_layers = {layers}")
     return AudioTower(
         positions=table.positive("max_source_positions", defaults.positions),
         width=table.positive("d_model", defaults.width),
         feed_forward=table.positive("encoder_ffn_dim", defaults.feed_forward),
-        layers=table.positive("encoder_layers", defaults.layers),
+        layers=layers,
     )
 
 
