@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from proteus.deployment import Deployment, DeploymentError
+from proteus.limits import LimitTables, described
 
 DEMO = Path(__file__).parent.parent / "deployments" / "demo.toml"
 
@@ -33,12 +34,39 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("slots = 8", "", ["missing key 'llm.slots'", "demo.toml"]),
         ("slots = 8", "slots = 0", ["llm.slots = 0", "greater than 0"]),
         ("slots = 8", 'slots = "8"', ["llm.slots = '8'", "integer"]),
-        ('"png", ', '"tiff", ', ["image.formats.0 = 'tiff'"]),
+        ('"png", ', '"pdf", ', ["image.formats.0 = 'pdf'", "'png', 'jpeg'"]),
         ("min_side_px = 8", "min_side_px = 20_000", ["min_side_px = 20000", "max_side_px = 10000"]),
         ("instances = 2", "instances = 3", ["image_preprocess uses 3 threads", "cores = 2"]),
         ("max_queue = 64\nthreads = 1", "max_queue = 64\nthreads = 4", ["llm uses 4 threads"]),
         ('name = "demo"', 'name = "Demo!"', ["name = 'Demo!'"]),
         ('name = "demo"', "name = ", ["is not TOML"]),
+        ("max_aspect_ratio = 20.0", "max_aspect_ratio = 0.5", ["image.max_aspect_ratio = 0.5", "equal to 1"]),
+        ("max_aspect_ratio = 20.0", "max_aspect_ratio = inf", ["image.max_aspect_ratio = inf", "finite"]),
+        ('animation = "first_frame"', 'animation = "all"', ["image.animation = 'all'", "'first_frame' or 'refuse'"]),
+        ('background = "#ffffff"', 'background = "white"', ["image.background = 'white'", "pattern"]),
+        ("formats = [] ", 'formats = ["mkv"] ', ["video.formats.0 = 'mkv'", "'mp4'"]),
+        ("max_seconds = 60.0", "max_seconds = 0.0", ["video.max_seconds = 0.0", "greater than 0"]),
+        ("max_frames = 32", "max_frames = 1.5", ["video.max_frames = 1.5", "integer"]),
+        ("sample_frames_per_s = 2.0", 'sample_frames_per_s = "2"', ["video.sample_frames_per_s = '2'", "number"]),
+        ("max_clips = 1", "", ["missing key 'audio.max_clips'"]),
+        (
+            "min_sample_rate_hz = 8_000",
+            "min_sample_rate_hz = 96_000",
+            ["audio: min_sample_rate_hz = 96000 is over max_sample_rate_hz = 48000"],
+        ),
+        ("[tiers.low]", "[tiers.medium]", ["unknown key 'tiers.medium'", "missing key 'tiers.low'"]),
+        ('over = "downscale"', 'over = "crop"', ["tiers.low.over = 'crop'", "'downscale' or 'refuse'"]),
+        ("max_visual_tokens = 64", "max_visual_tokens = 0", ["tiers.low.max_visual_tokens = 0", "greater than 0"]),
+        ("hosts = []", 'hosts = ["https://example.com"]', ["fetch.hosts.0 = 'https://example.com'", "pattern"]),
+        ('schemes = ["https"]', 'schemes = ["ftp"]', ["fetch.schemes.0 = 'ftp'", "'https' or 'http'"]),
+        ("ports = [443]", "ports = [65536]", ["fetch.ports.0 = 65536", "65535"]),
+        ("private_networks = []", 'private_networks = ["10.0.0.1/8"]', ["fetch.private_networks", "10.0.0.1/8"]),
+        ("max_redirects = 3", "max_redirects = -1", ["fetch.max_redirects = -1", "equal to 0"]),
+        ("workers = 1 ", "workers = true ", ["decode.workers = True", "integer"]),
+        ("max_wait_ms = 30_000", "max_wait_ms = 0", ["admission.max_wait_ms = 0", "greater than 0"]),
+        ("requests = 64", "requests = -64", ["admission.capacity.requests = -64", "greater than 0"]),
+        ("text = { max_queue = 256, weight = 8 }", "", ["missing key 'admission.queues.text'"]),
+        ("weight = 8", "weight = 0", ["admission.queues.text.weight = 0", "greater than 0"]),
     ],
 )
 def test_wrong_file_is_refused_with_file_key_value_and_fix(
@@ -49,6 +77,67 @@ def test_wrong_file_is_refused_with_file_key_value_and_fix(
         Deployment.load(path)
     for word in [str(path), *words]:
         assert word in str(caught.value)
+
+
+TABLES = [
+    "image",
+    "video",
+    "audio",
+    "tiers",
+    "tiers.low",
+    "tiers.auto",
+    "tiers.high",
+    "fetch",
+    "decode",
+    "text",
+    "llm",
+    "admission",
+    "admission.capacity",
+    "admission.request",
+    "admission.queues",
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_unknown_key_of_any_table_is_refused(tmp_path: Path, table: str) -> None:
+    """A limit that is misspelt would otherwise be no limit."""
+    text = DEMO.read_text(encoding="utf-8")
+    text = text if f"\n[{table}]" in text else f"{text}\n[{table}]\n"
+    path = tmp_path / "deployment.toml"
+    path.write_text(text.replace(f"\n[{table}]", f"\n[{table}]\nmax_pixel = 1\n#", 1), encoding="utf-8")
+    with pytest.raises(DeploymentError) as caught:
+        Deployment.load(path)
+    assert f"{path}: unknown key '{table}.max_pixel'; fix: remove the key" in str(caught.value)
+
+
+def test_every_table_that_states_limits_is_tried() -> None:
+    assert {table.name for table in described(LimitTables)} - set(TABLES) == {
+        f"admission.queues.{name}" for name in ("text", "media", "batch")
+    }
+
+
+@pytest.mark.parametrize("name", ["text", "media", "batch"])
+def test_unknown_key_of_a_queue_is_refused(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, f"\n{name} = {{ ", f"\n{name} = {{ limit = 1, ")
+    with pytest.raises(DeploymentError, match=f"unknown key 'admission.queues.{name}.limit'"):
+        Deployment.load(path)
+
+
+def test_resource_that_is_left_out_is_not_limited(tmp_path: Path) -> None:
+    path = write(tmp_path, "requests = 64\n")
+    admission = Deployment.load(path).admission
+    assert dict(admission.capacity.named()).keys() == {"media_bytes", "decoded_pixels", "visual_tokens"}
+    assert dict(admission.request.named()) == {"decoded_pixels": 100_000_000}
+
+
+def test_background_is_three_bytes(tmp_path: Path) -> None:
+    path = write(tmp_path, 'background = "#ffffff"', 'background = "#0a80FF"')
+    assert Deployment.load(path).image.background_rgb == (10, 128, 255)
+
+
+def test_fetching_is_on_once_a_host_is_allowed(tmp_path: Path) -> None:
+    assert not Deployment.load(DEMO).fetch.enabled
+    assert Deployment.load(write(tmp_path, "hosts = []", 'hosts = ["*.example.com"]')).fetch.enabled
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
