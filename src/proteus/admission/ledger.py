@@ -20,6 +20,11 @@ class Reservation:
         self._ledger = ledger
         self.vector = vector
 
+    @property
+    def held(self) -> bool:
+        """Whether it was not released yet."""
+        return self._ledger.holds(self)
+
     def release(self) -> None:
         """Gives everything back; RuntimeError the second time, which would free what another request holds."""
         self._ledger.release(self)
@@ -48,6 +53,10 @@ class Ledger:
     def __len__(self) -> int:
         """Reservations not yet released."""
         return len(self._open)
+
+    def holds(self, reservation: Reservation) -> bool:
+        """Whether `reservation` is of this ledger and not yet released."""
+        return reservation in self._open
 
     def limited(self, vector: ResourceVector) -> frozenset[str]:
         """Names of the limited resources of which `vector` needs any."""
@@ -100,7 +109,7 @@ class Ledger:
             raise RuntimeError(f"over capacity: {', '.join(sorted(over))}")
 
     def _must_be_open(self, reservation: Reservation) -> None:
-        if reservation not in self._open:
+        if not self.holds(reservation):
             raise RuntimeError("this reservation is released already")
 
 

@@ -86,15 +86,15 @@ class FairQueue:
     def __len__(self) -> int:
         return self._size
 
-    def tenants(self) -> int:
+    @property
+    def num_tenants(self) -> int:
         """Tenants kept in memory."""
         return len(self._tenants)
 
     def firsts(self) -> Iterator[tuple[float, Ticket]]:
         """(start tag, ticket) of the first head of each set of needs, in no order."""
-        for heads in self._heads.values():
-            ticket = heads.first()
-            if ticket is not None:
+        for heads in self._heads.values():  # none is empty
+            if (ticket := heads.first()) is not None:
                 yield heads.order_of(ticket), ticket
 
     def add(self, ticket: Ticket) -> None:
