@@ -64,7 +64,7 @@ class Refusal:
     reason: str  # printed, never compared
 
 
-Judge = Callable[[Medium], Counts | Refusal]
+Judge = Callable[[Medium], Counts | Refusal | None]  # None: this judge cannot be asked about the medium
 
 
 class OracleCase(Protocol):

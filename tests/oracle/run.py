@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from proteus.families import table
 from proteus.families.family import Family, MediaPlan, PlanRefused
 from tests.oracle import families
-from tests.oracle.case import Counts, Images, Medium, OracleCase, Refusal, Video
+from tests.oracle.case import Counts, Images, Judge, Medium, OracleCase, Refusal, Video
 from tests.oracle.torchvision_shim import install
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,7 @@ CHUNK = 250
 REFUSALS = (ValueError, ZeroDivisionError, IndexError, RuntimeError, OverflowError)  # what transformers raises
 PLANS = (PlanRefused,)
 MAX_DIFFERENCES = 50
+Answer = Counts | Refusal | None
 
 
 @dataclass
@@ -79,14 +80,16 @@ def ours(family: Family, medium: Medium) -> Counts | Refusal:
     return Counts(visual, sum(part.prompt_tokens for part in parts), sum(part.cross_rows for part in parts))
 
 
-def answer(ask: Callable[[], Counts | Refusal], refusals: tuple[type[Exception], ...]) -> Counts | Refusal:
+def answer(
+    ask: Callable[[], Counts | Refusal | None], refusals: tuple[type[Exception], ...]
+) -> Counts | Refusal | None:
     try:
         return ask()
     except refusals as error:
         return Refusal(f"{type(error).__name__}: {error}"[:200])
 
 
-def agree(one: Counts | Refusal, other: Counts | Refusal) -> bool:
+def agree(one: Answer, other: Answer) -> bool:
     """Equal counts, or both refuse for whatever reason."""
     return one == other or (isinstance(one, Refusal) and isinstance(other, Refusal))
 
@@ -99,18 +102,20 @@ def compare(case: OracleCase, family: Family, folder: Path, known: Progressed, c
         start = time.perf_counter()
         for medium in chunk:
             mine = answer(lambda medium=medium: ours(family, medium), PLANS)
-            judges = [judge]
+            known.judged += judged(judge, medium, mine, known)
+            known.refusals_agreed += isinstance(mine, Refusal)
             if full_judge and known.judged % case.full_every == 0 and medium.pixels <= case.full_pixels:
-                judges.append(full_judge)
-            for ask in judges:
-                theirs = answer(lambda medium=medium, ask=ask: ask(medium), REFUSALS)
-                if not agree(mine, theirs) and len(known.differences) < MAX_DIFFERENCES:
-                    known.differences.append({"medium": str(medium), "ours": str(mine), "theirs": str(theirs)})
-                known.refusals_agreed += isinstance(theirs, Refusal) and isinstance(mine, Refusal) and ask is judge
-            known.full_calls += len(judges) - 1 if full_judge else 1
-            known.judged += 1
+                known.full_calls += judged(full_judge, medium, mine, known)
         known.seconds += time.perf_counter() - start
         yield
+
+
+def judged(judge: Judge, medium: Medium, mine: Answer, known: Progressed) -> bool:
+    """Note a difference; False when the judge has no answer."""
+    theirs = answer(lambda: judge(medium), REFUSALS)
+    if theirs is not None and not agree(mine, theirs) and len(known.differences) < MAX_DIFFERENCES:
+        known.differences.append({"medium": str(medium), "ours": str(mine), "theirs": str(theirs)})
+    return theirs is not None
 
 
 def count_flops(case: OracleCase, family: Family, folder: Path) -> list[dict[str, str | int]]:
