@@ -158,10 +158,12 @@ def _contract_table(contract: Mapping[str, Any]) -> Table:
     for column in ("key", "value", "unit", "meaning"):
         table.add_column(column, overflow="fold")
     for section in described(Contract):
-        table.add_row(f"[bold]{escape(f'[{section.name}]')}", "", "", f"[bold]{escape(section.about)}")
-        for entry in section.entries:
-            if (value := given.pop(f"{section.name}.{entry.key}", None)) is not None:
-                table.add_row(f"  {entry.key}", escape(shown(value)), entry.unit, escape(entry.meaning))
+        told = [entry for entry in section.entries if f"{section.name}.{entry.key}" in given]
+        if told:
+            table.add_row(f"[bold]{escape(f'[{section.name}]')}", "", "", f"[bold]{escape(section.about)}")
+        for entry in told:
+            value = given.pop(f"{section.name}.{entry.key}")
+            table.add_row(f"  {entry.key}", escape(shown(value)), entry.unit, escape(entry.meaning))
         table.add_section()
     for key, value in given.items():
         table.add_row(escape(key), escape(shown(value)))

@@ -21,6 +21,24 @@ REPORT = {
     "stages_ms": {"queue": 0.5, "prefill": 12.0, "decode": 7.25},
     "pictures": ["encoded"],
 }
+PARAMETERS = {  # of the model `chat`; `audio.max_loudness` is a limit that this version has never heard of
+    "deployment": "../deployments/demo.toml",
+    "image.formats": '["png", "jpeg"]',
+    "image.max_bytes": "10485760",
+    "image.animation": "first_frame",
+    "video.formats": "[]",
+    "video.max_seconds": "60.0",
+    "tiers.low.max_pixels": "262144",
+    "fetch.enabled": "false",
+    "audio.max_loudness": "11",
+}
+CONTRACT = {
+    "image": {"formats": ["png", "jpeg"], "max_bytes": 10_485_760, "animation": "first_frame"},
+    "video": {"formats": [], "max_seconds": 60.0},
+    "tiers": {"low": {"max_pixels": 262_144}},
+    "fetch": {"enabled": False},
+    "audio": {"max_loudness": 11},
+}
 REFUSAL = "queue_full: 64 requests are waiting; limit: [llm] max_queue = 64; fix: try again later"
 
 
@@ -40,6 +58,7 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.documents: list[dict[str, Any]] = []
+        self.parameters = dict(PARAMETERS)
         self.cancelled = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=40))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
@@ -58,6 +77,14 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
             context.add_callback(lambda finished=finished: None if finished else self.cancelled.set())
             yield from SCRIPTS.get(_question(document), _answer)(self, document, context)
             finished.append(True)
+
+    def ModelConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if request.name != "chat":
+            context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
+        response = service_pb2.ModelConfigResponse()
+        for key, text in self.parameters.items():
+            response.config.parameters[key].string_value = text
+        return response
 
 
 def _answer(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ from typer.testing import CliRunner, Result
 from proteus import __version__
 from proteus.cli import app
 from proteus.client.demo import load_questions, run_demo
-from tests.client.peer import REFUSAL, REPORT, Peer
+from tests.client.peer import CONTRACT, REFUSAL, REPORT, Peer
 
 PICTURE = "client/pictures/chart.png"
+DEMO = "deployments/demo.toml"
 
 
 def proteus(*words: str) -> Result:
@@ -88,6 +90,9 @@ def test_no_server_exits_with_one(closed_url: str) -> None:
         (["ask", "hi", "--max-token", "3"], "No such option"),
         (["ask", "hi", "--url", "http://x"], "is no server address"),
         (["serve", "--deployment", "nowhere.toml"], "does not exist"),
+        (["contract", "--deployment", "nowhere.toml"], "does not exist"),
+        (["contract", "--deployment", DEMO, "--url", "127.0.0.1:1"], "not both"),
+        (["contract", "--url", "http://x"], "is no server address"),
         (["serve", "--http-port", "70000"], "less than or equal to 65535"),
     ],
 )
@@ -95,6 +100,44 @@ def test_wrong_usage_exits_with_two(words: list[str], said: str) -> None:
     result = proteus(*words)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_the_contract_of_a_file_is_its_numbers() -> None:
+    document = json.loads(proteus("contract", "--json").stdout)
+    table = tomllib.loads(Path(DEMO).read_text(encoding="utf-8"))
+    assert document == {
+        **{name: table[name] for name in ("image", "video", "audio", "tiers", "text", "admission")},
+        "fetch": {"enabled": False, "hosts": []},
+        "llm": {"context_tokens": table["llm"]["context_tokens"]},
+    }
+    assert document == json.loads(proteus("contract", "--deployment", DEMO, "--json").stdout)
+
+
+def test_the_contract_of_a_server_is_what_it_publishes(peer: Peer) -> None:
+    result = proteus("contract", "--url", peer.url, "--json")
+    assert (json.loads(result.stdout), result.stderr) == (CONTRACT, "")
+
+
+def test_the_contract_is_printed_with_units_and_meaning(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = proteus("contract", "--url", peer.url).stdout.splitlines()
+    words = [" ".join(line.split()) for line in lines]
+    assert "max_bytes 10,485,760 bytes one encoded picture" in words
+    assert "max_seconds 60 s one video" in words
+    assert "audio.max_loudness 11" in words, "a limit that this version does not know"
+    assert not any(line.startswith("max_side_px") for line in words), "the server told none"
+    assert next(line for line in words if line.startswith("[tiers.low]"))
+    assert not any(line.startswith("[admission") for line in words)
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_deployment_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "deployment.toml"
+    text = Path(DEMO).read_text(encoding="utf-8")
+    file.write_text(text.replace("max_pictures = 4", "max_pictures = 0"), encoding="utf-8")
+    result = proteus("contract", "--deployment", str(file))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"invalid_deployment: {file}: image.max_pictures = 0")
 
 
 def test_the_version_is_printed() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ from proteus.client import (
     TimedOut,
     Usage,
 )
-from tests.client.peer import REFUSAL, Peer
+from tests.client.peer import CONTRACT, REFUSAL, Peer
 
 USAGE = Usage(text_tokens=9, visual_tokens=36, output_tokens=3)
 
@@ -61,6 +61,41 @@ def test_a_refusal_keeps_the_servers_words(ask: Ask, peer: Peer) -> None:
         ask(peer.url, "refuse")
     assert str(caught.value) == REFUSAL
     assert (caught.value.code, caught.value.fix) == ("queue_full", "try again later")
+
+
+def contract_async(url: str) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
+        async with AsyncClient(url) as client:
+            return await client.contract(timeout_s=10)
+
+    return asyncio.run(run())
+
+
+def contract_blocking(url: str) -> dict[str, Any]:
+    with Client(url) as client:
+        return client.contract(timeout_s=10)
+
+
+both_contracts = pytest.mark.parametrize("contract", [contract_blocking, contract_async])
+
+
+@both_contracts
+def test_the_contract_is_read_from_the_server(contract: Callable[[str], dict[str, Any]], peer: Peer) -> None:
+    assert contract(peer.url) == CONTRACT
+
+
+@both_contracts
+def test_a_server_without_a_contract_is_said_so(contract: Callable[[str], dict[str, Any]], peer: Peer) -> None:
+    peer.parameters = {"deployment": "../deployments/demo.toml"}
+    with pytest.raises(ServerError, match="the model chat publishes no limits") as caught:
+        contract(peer.url)
+    assert caught.value.code == "no_contract"
+
+
+@both_contracts
+def test_no_server_has_no_contract(contract: Callable[[str], dict[str, Any]], closed_url: str) -> None:
+    with pytest.raises(ConnectionFailed, match="no server at"):
+        contract(closed_url)
 
 
 @both

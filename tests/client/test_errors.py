@@ -3,19 +3,20 @@ from __future__ import annotations
 import pytest
 
 from proteus.client import ServerError
-from proteus.errors import InternalError, MediaTooLarge, QueueFull
+from proteus.errors import InternalError, MediaTooLarge, ProteusError, QueueFull, Unavailable
 
 
 @pytest.mark.parametrize(
     "error",
     [
         InternalError(),
-        QueueFull("64 requests are waiting"),
+        Unavailable("the stage vision_encoder is restarting"),
         QueueFull("64 requests are waiting", limit="[llm] max_queue = 64"),
+        QueueFull("64 requests are waiting", limit="[llm] max_queue = 64", retry_after_s=2.5),
         MediaTooLarge("image is 9x9 = 81 px; too many", limit="[image] max_pixels = 80", fix="send less; or none"),
     ],
 )
-def test_every_part_of_a_server_error_survives_the_wire(error: QueueFull) -> None:
+def test_every_part_of_a_server_error_survives_the_wire(error: ProteusError) -> None:
     parsed = ServerError.parse(str(error))
     assert (parsed.code, parsed.message, parsed.limit, parsed.fix) == (error.code, error.what, error.limit, error.fix)
     assert str(parsed) == str(error)
