@@ -1,44 +1,112 @@
-"""One encoded picture to upright RGB; transparency is composited over white, as a viewer on a page would show it."""
+"""One encoded picture to upright 8-bit RGB, of its own size or of a smaller one that was asked for.
+
+For bytes that nobody vouches for: `proteus.preprocess.worker` runs it in a process of its own.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Mapping
+
 import numpy as np
-import numpy.typing as npt
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile
 
+from proteus.errors import InvalidPicture, ProteusError
 from proteus.limits import ImageLimits
-from proteus.preprocess.header import broken, open_picture
+from proteus.media.accept import accept_picture, check_bytes
+from proteus.media.header import PictureFormat, PictureHeader
+from proteus.media.probe import probe_picture
+from proteus.preprocess.colour import Rgb, to_rgb
+from proteus.preprocess.openers import OPENERS, UPRIGHT_WHEN_LOADED
 
-WHITE = (255, 255, 255, 255)
+Size = tuple[int, int]  # (width, height) in px
+
+SHRINK = Image.Resampling.LANCZOS
+REDUCING_GAP = 3.0  # the box filter of the first step never leaves less than three times the target
+DRAFT_AT_LEAST = 2  # a JPEG is decoded at a fraction of its size when both sides keep this many times the target
+# EXIF orientation -> what turns the stored pixels upright; 1 needs nothing.
+TURNS: Mapping[int, Callable[[Rgb], Rgb]] = {
+    2: np.fliplr,
+    3: lambda rgb: np.rot90(rgb, 2),
+    4: np.flipud,
+    5: lambda rgb: rgb.swapaxes(0, 1),
+    6: lambda rgb: np.rot90(rgb, -1),
+    7: lambda rgb: np.rot90(rgb.swapaxes(0, 1), 2),
+    8: np.rot90,
+}
 
 
-def decode(data: bytes, limits: ImageLimits) -> npt.NDArray[np.uint8]:
-    """Pixels (height, width, 3) of the first frame, EXIF orientation applied.
+def decode(data: bytes, limits: ImageLimits, target_px: Size | None = None) -> Rgb:
+    """Pixels (height, width, 3) of the first frame; `target_px` is the upright size to make, never larger than its own.
 
-    Raises InvalidPicture or MediaTooLarge; over a limit, before any pixel is decoded.
+    Raises InvalidPicture or MediaTooLarge; over a limit, before any pixel is decoded. MemoryError when the decoder ran
+    out of memory.
     """
-    header, picture = open_picture(data, limits)
+    check_bytes(len(data), limits)
+    header = probe_picture(data)
+    accept_picture(header, len(data), limits)
+    return decode_accepted(data, header, limits.background_rgb, target_px)
+
+
+def decode_accepted(
+    data: bytes, header: PictureHeader, background_rgb: tuple[int, int, int], target_px: Size | None = None
+) -> Rgb:
+    """As `decode`, for a picture whose header was read and accepted."""
     try:
-        picture.load()
-        return np.asarray(_to_rgb(ImageOps.exif_transpose(picture)))
-    except Exception as error:  # Pillow's decoders raise anything at all on malformed bytes
-        raise broken(header.format) from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _decode(data, header, background_rgb, target_px)
+    except (MemoryError, ProteusError):
+        raise
+    except Exception as error:  # decoders raise anything at all on malformed bytes
+        if "memory" in str(error).lower():
+            raise MemoryError from error
+        raise _broken(header.format) from error
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode.startswith("I"):
-        return _from_16_bit(picture)
-    if not picture.has_transparency_data:
-        return picture.convert("RGB")
-    layer = picture.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", layer.size, WHITE), layer).convert("RGB")
+def _decode(data: bytes, header: PictureHeader, background_rgb: tuple[int, int, int], target_px: Size | None) -> Rgb:
+    picture = OPENERS[header.format](data)
+    turn = None if header.format in UPRIGHT_WHEN_LOADED else TURNS.get(header.orientation)
+    if sorted(picture.size) != sorted((header.width_px, header.height_px)):
+        raise _contradicted()
+    if target_px is not None:
+        _draft(picture, target_px if turn is None else _stored(target_px, header))
+    drafted = getattr(picture, "decoderconfig", ()) not in ((), (1, 0))
+    picture.load()
+    rgb = to_rgb(picture, background_rgb)
+    del picture
+    if turn is not None:
+        rgb = turn(rgb)
+    if not drafted and (rgb.shape[1], rgb.shape[0]) != header.upright_px:
+        raise _contradicted()
+    return np.ascontiguousarray(rgb) if target_px is None else _shrink(rgb, target_px)
 
 
-def _from_16_bit(picture: Image.Image) -> Image.Image:
-    """Greys of 16 bits keep their high byte; Pillow's own conversion cuts everything above 255 to white."""
-    grey = np.asarray(picture)
-    high = (grey >> 8).clip(0, 255).astype(np.uint8)
-    transparent = picture.info.get("transparency")
-    if isinstance(transparent, int):
-        high[grey == transparent] = 255
-    return Image.fromarray(high).convert("RGB")
+def _stored(target_px: Size, header: PictureHeader) -> Size:
+    return (target_px[1], target_px[0]) if header.orientation >= 5 else target_px
+
+
+def _draft(picture: ImageFile.ImageFile, target_px: Size) -> None:
+    """Let a JPEG's own transform do most of the shrinking, where enough is left for a clean resize."""
+    wanted = (target_px[0] * DRAFT_AT_LEAST, target_px[1] * DRAFT_AT_LEAST)
+    if picture.format == "JPEG" and picture.width >= wanted[0] and picture.height >= wanted[1]:
+        picture.draft(None, wanted)
+
+
+def _shrink(rgb: Rgb, target_px: Size) -> Rgb:
+    if (rgb.shape[1], rgb.shape[0]) == target_px:
+        return np.ascontiguousarray(rgb)
+    picture = Image.fromarray(np.ascontiguousarray(rgb))
+    return np.asarray(picture.resize(target_px, SHRINK, reducing_gap=REDUCING_GAP))
+
+
+def _broken(picture_format: PictureFormat) -> InvalidPicture:
+    """The error for bytes that start as a picture and go wrong later."""
+    return InvalidPicture(
+        f"the picture starts as {picture_format} but is truncated or damaged, or of a kind that is not read",
+        fix="send the whole, intact file, or convert it to 8-bit RGB",
+    )
+
+
+def _contradicted() -> InvalidPicture:
+    return InvalidPicture("the picture's pixels have another size than its header says", fix="save the picture anew")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from proteus.families.llava import ResizeRule
 
-POLICY = "clip-pil-1"  # enters the cache key: change it when any value below may change
+POLICY = "clip-pil-2"  # enters the cache key: change it when any value below may change
 
 
 def to_pixel_values(rgb: npt.NDArray[np.uint8], rule: ResizeRule) -> npt.NDArray[np.float32]:
