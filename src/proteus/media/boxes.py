@@ -4,9 +4,11 @@ after MAX_BOXES, so that no file makes us work for long.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 MAX_BOXES = 4096
+_HEAD = struct.Struct(">I4s")
 
 
 def iso_head(data: bytes | memoryview, start: int, end: int) -> tuple[bytes, int, int] | None:
@@ -16,9 +18,8 @@ def iso_head(data: bytes | memoryview, start: int, end: int) -> tuple[bytes, int
     """
     if start + 8 > end:
         return None
-    size = int.from_bytes(data[start : start + 4], "big")
-    kind = bytes(data[start + 4 : start + 8])
     head = 8
+    size, kind = _HEAD.unpack_from(data, start)
     if size == 1:
         size, head = int.from_bytes(data[start + 8 : start + 16], "big"), 16
     elif size == 0:

@@ -16,7 +16,7 @@ from proteus.media.header import VideoHeader
 from proteus.media.iso_tables import MAX_SAMPLES, Span, read_edits, read_num_samples, read_run, read_runs
 from proteus.media.iso_timeline import Edit, Samples, presented, samples_of
 
-MAX_BOXES = 200_000  # looked at in one file
+MAX_BOXES = 100_000  # looked at in one file
 MUST_BE_WHOLE = frozenset({b"moov", b"moof", b"mdat"})  # at the top; anything else there may be cut: nobody reads it
 
 

@@ -97,7 +97,6 @@ def presented(samples: Samples, edits: Sequence[Edit] | None) -> tuple[int, int]
     for start, duration in edits:
         if start < 0:
             continue
-        end = min(start + duration, samples.end)
-        num_shown += samples.count_from(start, end)
-        num_ticks += max(0, end - start)
+        num_shown += samples.count_from(start, start + duration)
+        num_ticks += max(0, min(start + duration, samples.end) - start)
     return num_shown, num_ticks
