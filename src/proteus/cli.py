@@ -1,4 +1,4 @@
-"""The command `proteus`: serve, ask, contract, demo, version. Exit codes: 0 done, 1 server or connection, 2 usage."""
+"""The command `proteus`. Exit codes: 0 done, 1 server, connection or refused medium, 2 usage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +22,10 @@ from proteus.client import Answer, Client, ClientError, InvalidInput, Options
 from proteus.client.bill import bill_json, bill_lines
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
+from proteus.cost.report import draw_table, estimate_document, estimate_lines, estimate_table
 from proteus.errors import ProteusError
+from proteus.estimate import Wanted, estimate_draw, estimate_request
+from proteus.limits import TierName
 
 app = typer.Typer(
     help="Ask about pictures through NVIDIA Triton.",
@@ -130,6 +134,55 @@ def contract(
 
 
 @app.command()
+def cost(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", show_default=False)] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Count by a checkpoint folder alone.")
+    ] = None,
+    deployment: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="Without --checkpoint: its checkpoint and contract.")
+    ] = DEMO_DEPLOYMENT,
+    image_size: Annotated[list[str] | None, typer.Option(metavar="WxH", help="A picture without a file.")] = None,
+    video_size: Annotated[list[str] | None, typer.Option(metavar="WxHxFRAMES", help="A sampled clip.")] = None,
+    audio_seconds: Annotated[list[float] | None, typer.Option(min=0, help="Audio without a file.")] = None,
+    text: Annotated[str | None, typer.Option(help="The question.", show_default=False)] = None,
+    max_tokens: Annotated[int, typer.Option(min=0, help="The longest answer.")] = 0,
+    detail: Annotated[TierName, typer.Option(help="Tier of the pictures.")] = "auto",
+    kv_bytes: Annotated[
+        int | None, typer.Option(min=1, max=4, help="Bytes of one cached value; the engine's, or 2 with --checkpoint.")
+    ] = None,
+    frames_per_s: Annotated[float | None, typer.Option(min=0.001, help="Video frames taken in a second.")] = None,
+    max_frames: Annotated[int | None, typer.Option(min=1, help="Video frames taken at most.")] = None,
+    draw: Annotated[str | None, typer.Option(metavar="WxH", help="A picture to draw instead.")] = None,
+    steps: Annotated[int, typer.Option(help="Denoise steps.")] = 20,
+    branches: Annotated[int, typer.Option(help="Guidance branches: 2, or 1 without guidance.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """What a request would cost, from file headers alone: tokens, encoder work, KV memory."""
+    wanted = Wanted(
+        files=files or (),
+        image_sizes=image_size or (),
+        video_sizes=video_size or (),
+        audio_seconds=audio_seconds or (),
+        text=text,
+        max_tokens=max_tokens,
+        tier=detail,
+        kv_value_bytes=kv_bytes,
+        frames_per_s=frames_per_s,
+        max_frames=max_frames,
+    )
+    with _told_plainly():
+        if draw is not None:
+            drawn = estimate_draw(draw, steps=steps, branches=branches, checkpoint=checkpoint)
+            _print(asdict(drawn) if as_json else draw_table(draw, drawn))
+            return
+        estimate = estimate_request(wanted, checkpoint=checkpoint, deployment=deployment)
+    if not as_json:
+        typer.echo(estimate_lines(estimate))
+    _print(estimate_document(estimate) if as_json else estimate_table(estimate))
+
+
+@app.command()
 def demo(
     deployment: DeploymentFile = DEMO_DEPLOYMENT,
     pictures: Annotated[Path, typer.Option(help="Folder with questions.json and its pictures.")] = Path(
@@ -147,6 +200,13 @@ def demo(
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+def _print(content: Table | Mapping[str, Any]) -> None:
+    if isinstance(content, Table):
+        Console(highlight=False).print(content)
+    else:
+        typer.echo(json.dumps(content, indent=2))
 
 
 def _contract_table(contract: Mapping[str, Any]) -> Table:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from proteus.cost.draw import DrawCost, LatentGrid, plan_draw
 from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.report import Estimate, Line
 from proteus.deployment import Deployment
@@ -17,6 +18,7 @@ from proteus.errors import InvalidRequest, ProteusError
 from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.families.llava import LlavaFamily
 from proteus.families.table import load_family
+from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import PromptRenderer
 from proteus.limits import TierName
@@ -40,7 +42,7 @@ class Wanted:
     text: str | None = None
     max_tokens: int = 0
     tier: TierName = "auto"
-    kv_value_bytes: int = 2
+    kv_value_bytes: int | None = None  # None: of our own engine with a deployment, else 2 (fp16, bf16)
     frames_per_s: float | None = None  # None: the deployment's, or DEFAULT_FRAMES_PER_S
     max_frames: int | None = None
 
@@ -50,12 +52,17 @@ class Estimator:
 
     def __init__(self, checkpoint: Path, wanted: Wanted, deployment: Deployment | None = None) -> None:
         self._checkpoint, self._wanted, self._deployment = checkpoint, wanted, deployment
-        tiers = deployment.tiers if deployment is not None else None
-        self._planner = Planner(family=load_family(checkpoint), tiers=tiers, kv_value_bytes=wanted.kv_value_bytes)
+        self._planner = Planner(
+            family=load_family(checkpoint),
+            tiers=deployment.tiers if deployment is not None else None,
+            kv_value_bytes=wanted.kv_value_bytes or (2 if deployment is None else KV_VALUE_BYTES),
+        )
 
     def estimate(self) -> Estimate:
         """Raises InvalidRequest, InvalidMedia, MediaTooLarge or UnsupportedCheckpoint, naming the medium."""
         lines = list(self._lines())
+        if not lines and self._wanted.text is None:
+            raise InvalidRequest("nothing to estimate", fix="give files, --image-size WxH, --text or --draw WxH")
         text_tokens, scope = self._count_text(lines)
         return Estimate(
             family=self._planner.family.name,
@@ -149,6 +156,24 @@ class Estimator:
             raise UnsupportedCheckpoint(f"{file} is missing", fix="add the tokenizer's file or leave out --text")
         tokenizer = Tokenizer.from_file(str(file))
         return len(tokenizer.encode(text, add_special_tokens=False).ids), "the text alone, without a chat template"
+
+
+def estimate_request(wanted: Wanted, *, checkpoint: Path | None, deployment: Path) -> Estimate:
+    """With a checkpoint folder its family alone decides; without, the deployment's checkpoint and contract do.
+
+    Raises ProteusError as `Estimator.estimate` does, or DeploymentError.
+    """
+    if checkpoint is not None:
+        return Estimator(checkpoint, wanted).estimate()
+    loaded = Deployment.load(deployment)
+    return Estimator(loaded.checkpoint_path, wanted, loaded).estimate()
+
+
+def estimate_draw(size: str, *, steps: int, branches: int, checkpoint: Path | None) -> DrawCost:
+    """Cost of drawing "WxH"; the latent grid is that of a diffusers folder, or 8 px a latent and 2 latents a token."""
+    width_px, height_px = _picture(size).upright_px
+    grid = LatentGrid.from_checkpoint(checkpoint) if checkpoint is not None else LatentGrid()
+    return plan_draw(width_px, height_px, steps=steps, branches=branches, grid=grid)
 
 
 def parse_size(text: str) -> tuple[int, ...]:

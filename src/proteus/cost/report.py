@@ -45,18 +45,29 @@ class Estimate:
         return self.total.text_tokens + self.total.visual_tokens
 
 
+COLUMNS = ("visual tokens", "text tokens", "patches", "encoder GFLOP", "decode MiB", "KV MiB", "cross KV MiB")
+
+
+def estimate_lines(estimate: Estimate) -> str:
+    """What each medium becomes, numbered as in the table."""
+    lines = [f"cost with {estimate.family}"]
+    for number, line in enumerate(estimate.lines, start=1):
+        lines.append(f"{number:>3}  {line.name}: {line.kind}, {line.size} -> {_shape(line.cost)}")
+    return "\n".join(lines)
+
+
 def estimate_table(estimate: Estimate) -> Table:
     """A row for each medium, one for text and answer, and the total."""
-    table = Table(box=box.SIMPLE_HEAD, title=f"cost with {estimate.family}", title_justify="left")
-    table.add_column("medium", overflow="fold")
-    table.add_column("encoder input")
-    for column in ("visual tokens", "text tokens", "patches", "encoder GFLOP", "decode MiB", "KV MiB", "cross KV MiB"):
-        table.add_column(column, justify="right")
-    for line in estimate.lines:
-        table.add_row(f"{line.name}\n{line.kind}, {line.size}", _shape(line.cost), *_numbers(line.cost.resources))
-    table.add_row(f"text, answer of {estimate.text.output_tokens} tokens", "", *_numbers(estimate.text))
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for column in COLUMNS:
+        table.add_column(column.replace(" ", "\n", 1), justify="right")
+    for number, line in enumerate(estimate.lines, start=1):
+        table.add_row(str(number), *_numbers(line.cost.resources))
+    answer = f"text + {estimate.text.output_tokens} out" if estimate.text.output_tokens else "text"
+    table.add_row(answer, *_numbers(estimate.text))
     table.add_section()
-    table.add_row("total", "", *_numbers(estimate.total), style="bold")
+    table.add_row("total", *_numbers(estimate.total), style="bold")
     return table
 
 
@@ -95,7 +106,7 @@ def _line_document(line: Line) -> dict[str, object]:
         "size": line.size,
         "given_px": list(cost.given_px) if cost.given_px is not None else None,
         "downscaled": cost.downscaled,
-        "frames": list(cost.frames),
+        "frame_indices": list(cost.frames),
         "encoder_input": asdict(cost.plan.encoder_input),
         "bucket": cost.bucket.label,
         "cross_rows": cost.plan.cross_rows,
@@ -105,9 +116,10 @@ def _line_document(line: Line) -> dict[str, object]:
 
 def _shape(cost: MediaCost) -> str:
     given = cost.plan.encoder_input
-    unit = {"tiles": "px", "grid": "patches", "mel": "mel"}[given.kind]
-    smaller = f"\nmade {cost.given_px[0]}x{cost.given_px[1]} px" if cost.downscaled and cost.given_px else ""
-    return f"{given.count} of {given.cols}x{given.rows} {unit}\nbucket {cost.bucket.label}{smaller}"
+    unit = {"tiles": "px", "grid": "patches", "mel": "mel frames"}[given.kind]
+    smaller = f"{cost.given_px[0]}x{cost.given_px[1]} px -> " if cost.downscaled and cost.given_px else ""
+    bucket = f", bucket {cost.bucket.label}" if given.kind == "grid" else ""
+    return f"{smaller}{given.count} of {given.cols}x{given.rows} {unit}{bucket}"
 
 
 def _numbers(resources: ResourceVector) -> tuple[str, ...]:

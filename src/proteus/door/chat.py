@@ -34,13 +34,13 @@ from proteus.door.pictures import Picture
 from proteus.door.prepare import Call, Preparation, Prepared
 from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, ProteusError, QueueFull
 from proteus.families.llava import LlavaFamily
+from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import PromptRenderer
 from proteus.manifest import Manifest
 from proteus.media.fetch import Fetcher
 from proteus.preprocess.pixels import POLICY
 from proteus.stages import Stopwatch
 
-KV_VALUE_BYTES = 4  # the decoder of llm keeps 32-bit floats
 CANCEL_POLL_S = 0.1
 LEFT_WAITING = LlmEnd(finish_reason="cancelled", queue_us=0, prefill_us=0, decode_us=0)
 Source = Literal["encoded", "cached", "shared"]

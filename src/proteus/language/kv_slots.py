@@ -9,6 +9,9 @@ import heapq
 
 import numpy as np
 
+KV_DTYPE = np.float32
+KV_VALUE_BYTES = np.dtype(KV_DTYPE).itemsize
+
 
 class KvSlots:
     """Slots of [G, T, d] per layer. The lowest free slot is taken first, which keeps the decode batch short."""
@@ -16,7 +19,7 @@ class KvSlots:
     def __init__(self, num_slots: int, num_layers: int, slot_shape: tuple[int, int, int]) -> None:
         self.num_slots = num_slots
         self.keys, self.values = (
-            [np.zeros((num_slots, *slot_shape), dtype=np.float32) for _ in range(num_layers)] for _ in range(2)
+            [np.zeros((num_slots, *slot_shape), dtype=KV_DTYPE) for _ in range(num_layers)] for _ in range(2)
         )
         self._free = list(range(num_slots))
 

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proteus.cost.planner import Planner, scaled
+from proteus.cost.vector import ResourceVector
+from proteus.deployment import Deployment
+from proteus.errors import MediaTooLarge
+from proteus.families.family import Family, PlanRefused
+from proteus.families.llava import LlavaFamily
+from proteus.families.table import load_family
+from proteus.limits import Tier, Tiers
+from proteus.media.header import PictureHeader
+from tests.families.published_qwen import PUBLISHED
+
+DEMO = Deployment.load(Path(__file__).parents[2] / "deployments" / "demo.toml")
+LLAVA = LlavaFamily.from_checkpoint(DEMO.checkpoint_path)
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Family:
+    import json
+
+    folder = tmp_path_factory.mktemp("qwen")
+    name = next(name for name in PUBLISHED if "Qwen2-VL" in name)
+    for file, content in PUBLISHED[name].items():
+        (folder / file).write_text(json.dumps(content))
+    return load_family(folder)
+
+
+def picture(width_px: int, height_px: int, orientation: int = 1) -> PictureHeader:
+    return PictureHeader(format="jpeg", width_px=width_px, height_px=height_px, orientation=orientation)
+
+
+def tiers(**caps: Tier) -> Tiers:
+    return DEMO.tiers.model_copy(update=caps)
+
+
+def tier(max_pixels: int = 10**9, max_visual_tokens: int = 10**6, over: str = "downscale") -> Tier:
+    return Tier.model_validate({"max_pixels": max_pixels, "max_visual_tokens": max_visual_tokens, "over": over})
+
+
+def test_without_tiers_a_picture_keeps_its_size() -> None:
+    cost = Planner(family=LLAVA).picture(picture(4000, 3000), 1234)
+    assert (cost.given_px, cost.downscaled) == ((4000, 3000), False)
+    assert cost.resources == ResourceVector(
+        items=1,
+        media_bytes=1234,
+        decoded_pixels=12_000_000,
+        decode_bytes=36_000_000,
+        patches=36,
+        encoder_flops=cost.plan.encoder_flops,
+        visual_tokens=36,
+        kv_bytes=2 * 4 * 36 * 2 * 32 * 2,
+    )
+
+
+def test_a_turned_picture_is_planned_upright() -> None:
+    cost = Planner(family=LLAVA).picture(picture(300, 100, orientation=6), 1)
+    assert cost.given_px == (100, 300)
+
+
+@given(st.integers(1, 6000), st.integers(1, 6000), st.integers(64, 2_000_000), st.integers(4, 4000))
+@settings(max_examples=150, deadline=None)
+def test_a_tier_holds_and_takes_no_more_away_than_it_must(
+    qwen: Family, width_px: int, height_px: int, max_pixels: int, max_visual_tokens: int
+) -> None:
+    planner = Planner(family=qwen, tiers=tiers(low=tier(max_pixels, max_visual_tokens)))
+    try:
+        cost = planner.picture(picture(width_px, height_px), 1, tier="low")
+    except (PlanRefused, MediaTooLarge):
+        return
+    assert cost.given_px is not None
+    assert cost.given_px[0] * cost.given_px[1] <= max_pixels
+    assert cost.plan.visual_tokens <= max_visual_tokens
+    whole = (
+        width_px * height_px <= max_pixels and qwen.plan_image(width_px, height_px).visual_tokens <= max_visual_tokens
+    )
+    assert cost.downscaled == (not whole)
+    assert abs(cost.given_px[0] * height_px - cost.given_px[1] * width_px) <= max(width_px, height_px)
+
+
+@pytest.mark.parametrize(
+    ("caps", "words"),
+    [
+        (tier(max_pixels=100, over="refuse"), r"20x20 px at detail 'high'; limit: \[tiers.high\] max_pixels = 100"),
+        (tier(max_visual_tokens=35, over="refuse"), r"36 visual tokens.*max_visual_tokens = 35"),
+        (tier(max_visual_tokens=35), r"36 visual tokens.*max_visual_tokens = 35"),
+    ],
+)
+def test_what_a_tier_refuses_names_tier_value_and_limit(caps: Tier, words: str) -> None:
+    with pytest.raises(MediaTooLarge, match=words):
+        Planner(family=LLAVA, tiers=tiers(high=caps)).picture(picture(20, 20), 1, tier="high")
+
+
+def test_what_the_family_refuses_stays_refused_in_every_tier(qwen: Family) -> None:
+    planner = Planner(family=qwen, tiers=tiers(low=tier(max_pixels=1000)))
+    for size in ((2, 500), (10_000, 10), (0, 5)):
+        with pytest.raises(PlanRefused):
+            planner.picture(picture(*size), 1, tier="low")
+
+
+def test_text_and_answer_are_reserved_whole() -> None:
+    assert Planner(family=LLAVA, kv_value_bytes=4).text(10, 20) == ResourceVector(
+        requests=1, text_tokens=10, output_tokens=20, kv_bytes=2 * 4 * 30 * 2 * 32 * 4
+    )
+
+
+def test_a_scaled_size_never_grows_over_the_cap() -> None:
+    assert scaled((4000, 3000), 0.5) == (2000, 1500)
+    assert scaled((3, 1), 0.9) == (2, 0)
