@@ -64,7 +64,7 @@ def audio_bytes(num_samples: int) -> int:
 
 
 def read_tower(table: ConfigTable, defaults: AudioTower) -> AudioTower:
-    """The encoder's sizes; raises UnsupportedCheckpoint, also where transformers' second name for its layers differs."""
+    """The encoder's sizes; raises UnsupportedCheckpoint, also where the second name for its layers says otherwise."""
     layers = table.positive("encoder_layers", defaults.layers)
     if (also := table.positive("num_hidden_layers", layers)) != layers:
         raise table.wrong("num_hidden_layers", also, f"encoder_layers = {layers}")
