@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perf import pictures
 from perf.analyzer import Analyzer
+from proteus.deployment import Deployment
 from proteus.errors import ProteusError
 from proteus.launcher import Server
 
@@ -31,7 +32,7 @@ def main() -> int:
             tempfile.TemporaryDirectory() as folder,
             Server(DEPLOYMENT, log=Path("var/perf-smoke.log"), show_progress=True) as server,
         ):
-            measure(analyzer, server.ports.grpc_url, Path(folder))
+            measure(analyzer, server.ports.grpc_url, Path(folder), Deployment.load(DEPLOYMENT))
     except ProteusError as failure:
         print(failure, file=sys.stderr)
         return 1
@@ -41,9 +42,9 @@ def main() -> int:
     return 0
 
 
-def measure(analyzer: Analyzer, url: str, folder: Path) -> None:
+def measure(analyzer: Analyzer, url: str, folder: Path, deployment: Deployment) -> None:
     """Prints one table for each model; the input data goes to `folder`."""
-    asked = pictures.held_out(NUM_PICTURES)
+    asked = pictures.held_out(deployment, NUM_PICTURES)
     load = ["--concurrency-range", str(CONCURRENCY), "--async"]
 
     print(f"\nimage_tokens: {CONCURRENCY} at once, {IMAGE_REQUESTS} requests, none from the cache", flush=True)
@@ -51,9 +52,11 @@ def measure(analyzer: Analyzer, url: str, folder: Path) -> None:
     pictures.write_image_tokens(data, asked, num_requests=IMAGE_REQUESTS)
     analyzer.run("image_tokens", url, data, *load, "--request-count", str(IMAGE_REQUESTS))
 
-    print(f"\nchat: {CONCURRENCY} at once, {CHAT_REQUESTS} requests, {MAX_TOKENS} tokens at most", flush=True)
+    most = pictures.most_pictures(deployment)
+    load_line = f"{CONCURRENCY} at once, {CHAT_REQUESTS} requests, 1 to {most} pictures, {MAX_TOKENS} tokens at most"
+    print(f"\nchat: {load_line}", flush=True)
     data = folder / "chat.json"
-    pictures.write_chat(data, asked, max_tokens=MAX_TOKENS)
+    pictures.write_chat(data, asked, most=most, max_tokens=MAX_TOKENS)
     analyzer.run("chat", url, data, *load, "--streaming", "--request-count", str(CHAT_REQUESTS))
 
 
