@@ -5,6 +5,7 @@ Frames are counted by walking over the chunks of `movi`: the header's own count 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from proteus.media.header import VideoHeader
 
 MAX_CHUNKS = 200_000  # walked over in one file
 OPENED = frozenset({b"RIFF", b"LIST"})
+_HEAD = struct.Struct("<4sI")
 HEADER_LISTS = frozenset({b"AVI ", b"AVIX", b"hdrl", b"strl", b"movi", b"rec "})
 
 
@@ -79,7 +81,7 @@ def _chunks(data: memoryview) -> Iterator[Chunk]:
     for _ in range(MAX_CHUNKS):
         if at + 8 > len(data):
             return
-        kind, size = bytes(data[at : at + 4]), number(data, at + 4, 4, "little")
+        kind, size = _HEAD.unpack_from(data, at)
         start, end = at + 8, at + 8 + size
         form = bytes(data[start : start + 4]) if kind in OPENED else b""
         if end > len(data):

@@ -25,6 +25,7 @@ TRACK, TRACK_NUMBER, TRACK_TYPE, CODEC_ID, DEFAULT_DURATION = 0xAE, 0xD7, 0x83, 
 VIDEO, PIXEL_WIDTH, PIXEL_HEIGHT = 0xE0, 0xB0, 0xBA
 CLUSTER_TICK, SIMPLE_BLOCK, BLOCK_GROUP, BLOCK = 0xE7, 0xA3, 0xA0, 0xA1
 OPENED = frozenset({SEGMENT, CLUSTER, BLOCK_GROUP})  # walked into; all others are stepped over
+HEAD_BYTES = 12  # the longest kind and size; also covers the head of a block
 INVISIBLE, LACED = 0x08, 0x06  # flags of a block
 
 
@@ -53,18 +54,20 @@ def probe_webm(data: memoryview) -> VideoHeader:
 
 def read_element(data: memoryview, at: int) -> Element:
     """The element at `at`; raises Damaged where it, its known size included, does not fit the data."""
-    kind_bytes = 9 - number(data, at, 1).bit_length()
-    size_bytes = 9 - number(data, at + kind_bytes, 1).bit_length()
-    if kind_bytes > 4 or size_bytes > 8:
+    head = bytes(data[at : at + HEAD_BYTES])
+    kind_bytes = 9 - head[0].bit_length() if head else HEAD_BYTES
+    size_bytes = 9 - head[kind_bytes].bit_length() if kind_bytes < len(head) else HEAD_BYTES
+    length = kind_bytes + size_bytes
+    if kind_bytes > 4 or size_bytes > 8 or length > len(head):
         raise Damaged
-    start = at + kind_bytes + size_bytes
+    kind, start = int.from_bytes(head[:kind_bytes], "big"), at + length
     unknown = (1 << 7 * size_bytes) - 1
-    size = number(data, at + kind_bytes, size_bytes) & unknown
+    size = int.from_bytes(head[kind_bytes:length], "big") & unknown
     if size == unknown:
-        return Element(number(data, at, kind_bytes), start, None)
+        return Element(kind, start, None)
     if start + size > len(data):
         raise Damaged
-    return Element(number(data, at, kind_bytes), start, start + size)
+    return Element(kind, start, start + size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,15 +136,16 @@ class _Segment:
 
     def _take_block(self, block: Element) -> None:
         """Count the frames of a block of our track; a laced block holds several."""
-        track_bytes = 9 - number(self.data, block.start, 1).bit_length()
-        if self.track is None or track_bytes > 8:
+        head = bytes(self.data[block.start : block.start + HEAD_BYTES])
+        track_bytes = 9 - head[0].bit_length() if head else HEAD_BYTES
+        if self.track is None or track_bytes + 3 > len(head):
             raise Damaged
-        track_number = number(self.data, block.start, track_bytes) & ((1 << 7 * track_bytes) - 1)
-        flags = number(self.data, block.start + track_bytes + 2, 1)
+        flags = head[track_bytes + 2]
+        track_number = int.from_bytes(head[:track_bytes], "big") & (1 << 7 * track_bytes) - 1
         if track_number != self.track.track_number or flags & INVISIBLE:
             return
-        self.num_frames += number(self.data, block.start + track_bytes + 3, 1) + 1 if flags & LACED else 1
-        tick = self.cluster_tick + number(self.data, block.start + track_bytes, 2, signed=True)
+        self.num_frames += sum(head[track_bytes + 3 : track_bytes + 4]) + 1 if flags & LACED else 1
+        tick = self.cluster_tick + int.from_bytes(head[track_bytes : track_bytes + 2], "big", signed=True)
         self.first_tick = tick if self.first_tick is None else min(self.first_tick, tick)
         self.last_tick = max(self.last_tick, tick)
 
