@@ -49,3 +49,18 @@ def test_a_queue_that_was_empty_starts_anew() -> None:
     drain.begin(100.0)
     drain.admitted(101.0)
     assert drain.send_away(101.0) == 1.0
+
+
+def test_until_the_first_admission_the_pace_is_that_of_the_last_busy_time() -> None:
+    drain = drain_of(1.0, 2.0)
+    drain.begin(100.0)
+    assert drain.send_away(100.0) == 1.0
+
+
+def test_admissions_that_took_no_time_tell_no_pace() -> None:
+    drain = drain_of(1.0, 2.0)
+    for now_s in (100.0, 200.0):
+        drain.begin(now_s)
+        drain.admitted(now_s)
+    drain.begin(300.0)
+    assert drain.send_away(300.0) == 1.0

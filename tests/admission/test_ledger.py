@@ -63,6 +63,13 @@ def test_a_block_releases_when_it_ends_and_when_it_fails() -> None:
     assert ledger.held == NOTHING
 
 
+def test_a_release_inside_its_own_block_is_found() -> None:
+    ledger = Ledger(CAPACITY)
+    with pytest.raises(RuntimeError, match="released already"), ledger.reserve(ResourceVector(requests=1)) as one:
+        one.release()
+    assert ledger.held == NOTHING
+
+
 def test_shrinking_frees_the_difference_and_release_the_rest() -> None:
     freed: list[ResourceVector] = []
     ledger = Ledger(CAPACITY, freed=lambda: freed.append(ledger.held))
