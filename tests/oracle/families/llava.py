@@ -1,8 +1,8 @@
 """LLaVA-1.5, LLaVA-NeXT, LLaVA-NeXT-Video and LLaVA-OneVision as transformers counts and computes them.
 
 The cheap judge gives the processor's own counting method what its real call would; the full judge is that call. The
-models lie on torch's meta device at their published size. Layers behind the deepest chosen feature are taken off first:
-their output is not used and no export holds them.
+models lie on torch's meta device at their published widths. Layers behind the deepest chosen feature are taken off
+first: their output is not used and no export holds them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Llava(Hub):
     """One picture a request, or `together` of them; videos where `videos` says so."""
 
     special_tokens: tuple[str, ...] = ("<image>", "<video>")
+    full_every: int = 30
     together: int = 1
     videos: bool = False
 
@@ -144,7 +145,7 @@ def meta_model(folder: Path) -> Any:
     config.text_config.num_hidden_layers = 1
     if getattr(config.text_config, "layer_types", None):
         config.text_config.layer_types = config.text_config.layer_types[:1]
-    chosen = config.vision_feature_layer
+    chosen = getattr(config, "vision_feature_layer", -1)
     behind = [config.vision_config.num_hidden_layers + 1 + i if i < 0 else i for i in to_list(chosen)]
     config.vision_feature_layer = behind if isinstance(chosen, list) else behind[0]
     config.vision_config.num_hidden_layers = max(behind)
@@ -169,32 +170,33 @@ def tiles(model: Any, medium: Images, side_px: int) -> tuple[Any, list[tuple[int
     return torch.empty(len(sizes), max(counts), 3, side_px, side_px), sizes
 
 
-def changed(name: str, changes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The published files with some keys replaced."""
-    return {file: {**content, **changes.get(file, {})} for file, content in PUBLISHED[name].items()}
+def changed(name: str, changes: dict[str, dict[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
+    """The published files with some keys replaced and a tower of four layers, which counts as surely as all of them."""
+    files = {file: {**content, **(changes or {}).get(file, {})} for file, content in PUBLISHED[name].items()}
+    config = files["config.json"]
+    config["vision_config"] = {**config["vision_config"], "num_hidden_layers": 4}
+    return files
 
 
+LLAVA, NEXT = "LLaVA-1.5-7B", "LLaVA-NeXT-Mistral-7B"
+VIDEO, ONEVISION = "LLaVA-NeXT-Video-7B", "LLaVA-OneVision-Qwen2-7B"
 FULL = {"vision_feature_select_strategy": "full"}
+TWO_LAYERS = {"config.json": {**FULL, "vision_feature_layer": [-3, 3]}, "processor_config.json": FULL}
 WIDE = {"image_grid_pinpoints": [[336, 336 * n] for n in range(1, 10)] + [[336 * n, 336] for n in range(2, 7)]}
-TWO_LAYERS = {"config.json": {**FULL, "vision_feature_layer": [-3, 10]}, "processor_config.json": FULL}
-CAPPED = {
-    "config.json": {"vision_aspect_ratio": "anyres_max_4"},
-    "processor_config.json": {"vision_aspect_ratio": "anyres_max_4"},
-}
-NEXT, VIDEO, ONEVISION = "LLaVA-NeXT-Mistral-7B", "LLaVA-NeXT-Video-7B", "LLaVA-OneVision-Qwen2-7B"
+CAPPED = {"vision_aspect_ratio": "anyres_max_4"}
 CASES = (
-    Llava("llava", "llava", PUBLISHED["LLaVA-1.5-7B"], full_every=50),
-    Llava("llava-full", "llava", changed("LLaVA-1.5-7B", TWO_LAYERS)),
-    Llava("llava-next", "llava_next", PUBLISHED[NEXT]),
+    Llava("llava", "llava", changed(LLAVA)),
+    Llava("llava-full", "llava", changed(LLAVA, TWO_LAYERS)),
+    Llava("llava-next", "llava_next", changed(NEXT)),
+    Llava("llava-next-wide", "llava_next", changed(NEXT, {"config.json": WIDE, "preprocessor_config.json": WIDE})),
+    Llava("llava-next-video", "llava_next_video", changed(VIDEO), videos=True),
+    Llava("llava-next-video-images", "llava_next_video", changed(VIDEO)),
+    Llava("llava-onevision", "llava_onevision", changed(ONEVISION)),
     Llava(
-        "llava-next-wide",
-        "llava_next",
-        changed(NEXT, {"config.json": WIDE, "preprocessor_config.json": WIDE}),
+        "llava-onevision-capped",
+        "llava_onevision",
+        changed(ONEVISION, {"config.json": CAPPED, "processor_config.json": CAPPED}),
     ),
-    Llava("llava-next-video", "llava_next_video", PUBLISHED[VIDEO], videos=True),
-    Llava("llava-next-video-images", "llava_next_video", PUBLISHED[VIDEO]),
-    Llava("llava-onevision", "llava_onevision", PUBLISHED[ONEVISION]),
-    Llava("llava-onevision-capped", "llava_onevision", changed(ONEVISION, CAPPED)),
-    Llava("llava-onevision-together", "llava_onevision", PUBLISHED[ONEVISION], together=3),
-    Llava("llava-onevision-video", "llava_onevision", PUBLISHED[ONEVISION], videos=True),
+    Llava("llava-onevision-together", "llava_onevision", changed(ONEVISION), together=3),
+    Llava("llava-onevision-video", "llava_onevision", changed(ONEVISION), videos=True),
 )
