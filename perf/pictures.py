@@ -79,7 +79,8 @@ def write_chat(file: Path, asked: list[Asked], *, most: int, max_tokens: int) ->
 
 def _image_tokens(picture: bytes, number: int) -> dict[str, Any]:
     key = hashlib.sha256(number.to_bytes(8, "big") + picture).digest()
-    return {"image_bytes": _bytes(picture), "cache_key": _bytes(key)}
+    own_size = {"content": [0, 0], "shape": [2]}
+    return {"image_bytes": _bytes(picture), "cache_key": _bytes(key), "target_px": own_size}
 
 
 def _chat(asked: Sequence[Asked], max_tokens: int) -> dict[str, Any]:

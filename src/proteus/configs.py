@@ -24,6 +24,7 @@ from proteus.contract import (
     LLM,
     MADE_AT,
     PIXEL_VALUES,
+    TARGET_PX,
     VISION_ENCODER,
     VISUAL_TOKENS,
     ModelSpec,
@@ -190,7 +191,7 @@ def _ensemble(deployment: Deployment) -> str:
 
 def _steps() -> Iterator[str]:
     flow = (
-        (IMAGE_PREPROCESS, (IMAGE_BYTES, CACHE_KEY), (PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT)),
+        (IMAGE_PREPROCESS, (IMAGE_BYTES, CACHE_KEY, TARGET_PX), (PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT)),
         (VISION_ENCODER, (PIXEL_VALUES,), (IMAGE_FEATURES,)),
         (CONNECTOR, (IMAGE_FEATURES,), (VISUAL_TOKENS,)),
     )

@@ -75,6 +75,12 @@ MADE_AT = TensorSpec(
     (1,),
     "monotonic clock of the machine when the pixels were made; before the call was sent = answered from the cache",
 )
+TARGET_PX = TensorSpec(
+    "target_px",
+    "INT32",
+    (2,),
+    "width and height, as one looks at the picture, to make it smaller to before anything else; 0 and 0: its own",
+)
 PIXEL_VALUES = TensorSpec("pixel_values", "FP32", (CHANNELS, "S", "S"), "resized, cropped, normalised RGB")
 IMAGE_FEATURES = TensorSpec("image_features", "FP32", ("N", "C"), "selected layer(s) of the vision encoder")
 VISUAL_TOKENS = TensorSpec("visual_tokens", "FP32", ("N", "D"), "embeddings the language model reads in place of ids")
@@ -89,7 +95,7 @@ INTERNAL_ERROR = "`internal`: ours; the text is fixed, the cause is in the serve
 IMAGE_PREPROCESS = ModelSpec(
     name="image_preprocess",
     job="Bytes of a picture to the pixels the encoder reads, equal to the checkpoint's own image processor.",
-    inputs=(IMAGE_BYTES, CACHE_KEY),
+    inputs=(IMAGE_BYTES, CACHE_KEY, TARGET_PX),
     outputs=(PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT),
     errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
@@ -110,7 +116,7 @@ CONNECTOR = ModelSpec(
 IMAGE_TOKENS = ModelSpec(
     name="image_tokens",
     job="Ensemble of the three above, with Triton's response cache in front.",
-    inputs=(IMAGE_BYTES, CACHE_KEY),
+    inputs=(IMAGE_BYTES, CACHE_KEY, TARGET_PX),
     outputs=(VISUAL_TOKENS, CACHE_KEY_ECHO, MADE_AT),
     errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )

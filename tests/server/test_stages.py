@@ -43,7 +43,12 @@ def octets(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def image_tokens(client: InferenceServerClient, picture: bytes, key: bytes) -> dict[str, npt.NDArray[Any]]:
-    inputs = [tensor("image_bytes", octets(picture)[None]), tensor("cache_key", octets(key)[None])]
+    own_size = np.zeros((1, 2), dtype=np.int32)
+    inputs = [
+        tensor("image_bytes", octets(picture)[None]),
+        tensor("cache_key", octets(key)[None]),
+        tensor("target_px", own_size),
+    ]
     result = client.infer("image_tokens", inputs)
     return {name: result.as_numpy(name)[0] for name in ("visual_tokens", "cache_key_echo", "made_at_ns")}
 

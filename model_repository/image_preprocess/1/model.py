@@ -1,8 +1,9 @@
-"""Bytes of a picture in, `pixel_values` out; the work is in `proteus.preprocess`."""
+"""Bytes of a picture in, `pixel_values` out; decoded by processes of their own (`proteus.preprocess.pool`)."""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,28 @@ import numpy as np
 from proteus.backend.guard import answer_each
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import Array, read
-from proteus.preprocess.picture import Preprocess
+from proteus.preprocess.pool import DecodePool
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        self.preprocess = Preprocess.from_deployment(load_deployment(args))
+        self.pool = DecodePool(load_deployment(args))
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        return answer_each(requests, self.answer)
+        started = {id(request): self.start(request) for request in requests}
+        return answer_each(requests, lambda request: self.answer(request, started[id(request)]))
 
-    def answer(self, request: Any) -> dict[str, Array]:
-        rows = read(request, "image_bytes")  # (1, bytes); more rows when a client batches pictures of equal length
-        pixel_values = np.stack([self.preprocess(row.tobytes()) for row in rows])
+    def finalize(self) -> None:
+        self.pool.close()
+
+    def start(self, request: Any) -> list[Future[Array]]:
+        """A future for each picture: (1, bytes), more rows when a client batches pictures of equal length."""
+        rows = zip(read(request, "image_bytes"), read(request, "target_px").tolist(), strict=True)
+        return [self.pool.submit(data.tobytes(), (width, height) if width else None) for data, (width, height) in rows]
+
+    def answer(self, request: Any, started: list[Future[Array]]) -> dict[str, Array]:
         return {
-            "pixel_values": pixel_values,
+            "pixel_values": np.stack([future.result() for future in started]),
             "cache_key_echo": read(request, "cache_key"),
-            "made_at_ns": np.full((len(rows), 1), time.monotonic_ns()),
+            "made_at_ns": np.full((len(started), 1), time.monotonic_ns()),
         }

@@ -55,7 +55,11 @@ class LlmEvent:
 class Fleet(Protocol):
     """The models behind the door; every method raises ProteusError."""
 
-    async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture: ...
+    async def image_tokens(
+        self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+    ) -> EncodedPicture:
+        """`target_px` is the upright (width, height) to make the picture smaller to first, and enters the key."""
+        ...
 
     def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]: ...
 

@@ -37,9 +37,15 @@ class TritonFleet:
         """After the last call."""
         self._caller.close()
 
-    async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture:
+    async def image_tokens(
+        self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+    ) -> EncodedPicture:
         """As in Fleet."""
-        inputs = {"image_bytes": from_bytes(picture)[None], "cache_key": from_bytes(key)[None]}
+        inputs: dict[str, Array] = {
+            "image_bytes": from_bytes(picture)[None],
+            "cache_key": from_bytes(key)[None],
+            "target_px": np.array([target_px or (0, 0)], dtype=np.int32),
+        }
         outputs = await self._caller.call(IMAGE_TOKENS, inputs, context)
         return EncodedPicture(
             visual_tokens=outputs["visual_tokens"][0],

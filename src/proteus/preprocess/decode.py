@@ -70,6 +70,7 @@ def _decode(data: bytes, header: PictureHeader, background_rgb: tuple[int, int, 
     if sorted(picture.size) != sorted((header.width_px, header.height_px)):
         raise _contradicted()
     if target_px is not None:
+        _check_target(target_px, header.upright_px)
         _draft(picture, target_px if turn is None else _stored(target_px, header))
     drafted = getattr(picture, "decoderconfig", ()) not in ((), (1, 0))
     picture.load()
@@ -80,6 +81,14 @@ def _decode(data: bytes, header: PictureHeader, background_rgb: tuple[int, int, 
     if not drafted and (rgb.shape[1], rgb.shape[0]) != header.upright_px:
         raise _contradicted()
     return np.ascontiguousarray(rgb) if target_px is None else _shrink(rgb, target_px)
+
+
+def _check_target(target_px: Size, own_px: Size) -> None:
+    if target_px[0] > own_px[0] or target_px[1] > own_px[1]:
+        raise InvalidPicture(
+            f"the picture is {own_px[0]}x{own_px[1]} px, smaller than the {target_px[0]}x{target_px[1]} px asked for",
+            fix="ask for a size within the picture's own",
+        )
 
 
 def _stored(target_px: Size, header: PictureHeader) -> Size:

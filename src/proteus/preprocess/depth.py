@@ -46,7 +46,12 @@ def _high_byte(values: npt.NDArray[Any]) -> Grey:
 def _integers(kind: type[np.uint32 | np.int32], strips: Callable[[], Iterator[Image.Image]]) -> ToByte:
     largest = max(int(np.asarray(strip).view(kind).max()) for strip in strips())
     bits = 8 if largest < 1 << 8 else 16 if largest < 1 << 16 else largest.bit_length()
-    return lambda values: (values.view(kind).clip(0) >> (bits - 8)).astype(np.uint8)
+
+    def grey(values: npt.NDArray[Any]) -> Grey:
+        high: Grey = (values.view(kind).clip(0) >> (bits - 8)).astype(np.uint8)
+        return high
+
+    return grey
 
 
 def _floats(largest: float) -> ToByte:
@@ -54,7 +59,8 @@ def _floats(largest: float) -> ToByte:
 
     def grey(values: npt.NDArray[Any]) -> Grey:
         share = np.nan_to_num(values, nan=0.0, posinf=white, neginf=0.0).clip(0, white) / np.float32(white)
-        return np.rint(share * 255).astype(np.uint8)
+        level: Grey = np.rint(share * 255).astype(np.uint8)
+        return level
 
     return grey
 

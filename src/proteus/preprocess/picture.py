@@ -1,4 +1,4 @@
-"""The whole way from bytes to `pixel_values`, set up once from a deployment."""
+"""The whole way from bytes to `pixel_values`, set up once from a deployment; for use in a worker."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class Preprocess:
         """Raises UnsupportedCheckpoint when the checkpoint's image processor is not one we match."""
         return cls(deployment.image, LlavaFamily.from_checkpoint(deployment.checkpoint_path).resize)
 
-    def __call__(self, data: bytes) -> npt.NDArray[np.float32]:
-        """Bytes of one picture -> (3, S, S); raises InvalidPicture or MediaTooLarge."""
-        return to_pixel_values(decode(data, self.limits), self.rule)
+    def __call__(self, data: bytes, target_px: tuple[int, int] | None = None) -> npt.NDArray[np.float32]:
+        """Bytes of one picture -> (3, S, S); raises InvalidPicture, MediaTooLarge or MemoryError."""
+        return to_pixel_values(decode(data, self.limits, target_px), self.rule)
