@@ -120,7 +120,7 @@ DECODER = {
     "decoder_ffn_dim": 36,
     "vocab_size": 400,
 }
-TOKENS = {"num_hidden_layers": 2, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 CASES = (
     WhisperCase(name="whisper", family="whisper", files=tiny_files("whisper-large-v3", ENCODER, **DECODER, **TOKENS)),
 )
