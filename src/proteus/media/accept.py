@@ -82,22 +82,10 @@ def check_count(number: int, limits: MediaLimits) -> None:
         )
 
 
-def check_format(name: str | None, limits: MediaLimits) -> None:
-    """`name` is the format that the content shows, None where it shows none known; raises the invalid error."""
-    words = _WORDS[type(limits)]
-    if name in limits.formats:
-        return
-    fix = f"convert the {words.noun} to one of these formats"
-    if not limits.formats:
-        fix = f"leave the {words.noun} out: this deployment reads no {words.noun}"
-    what = f"{words.a_noun} of format {name}" if name is not None else f"bytes that are no known {words.noun}"
-    raise words.invalid(what, limit=_limit(limits, "formats"), fix=fix)
-
-
 def accept_picture(header: PictureHeader, num_bytes: int, limits: ImageLimits) -> None:
     """One picture of `num_bytes` encoded bytes; raises InvalidPicture or MediaTooLarge naming value, limit and fix."""
     check_bytes(num_bytes, limits)
-    check_format(header.format, limits)
+    _check_format(header.format, limits)
     _check_sides(header, limits)
     _check_animation(header.num_frames, limits)
 
@@ -107,7 +95,7 @@ def accept_video(header: VideoHeader, num_bytes: int, limits: VideoLimits) -> No
     a rate of frames computed from either would be 0 or infinite.
     """
     check_bytes(num_bytes, limits)
-    check_format(header.format, limits)
+    _check_format(header.format, limits)
     sides = f"{header.width_px}x{header.height_px} px"
     if header.width_px <= 0 or header.height_px <= 0:
         raise InvalidMedia(f"the video has frames of {sides}", fix="send a file with a track of pictures")
@@ -125,7 +113,7 @@ def accept_video(header: VideoHeader, num_bytes: int, limits: VideoLimits) -> No
 def accept_audio(header: AudioHeader, num_bytes: int, limits: AudioLimits) -> None:
     """One audio clip; raises InvalidMedia or MediaTooLarge."""
     check_bytes(num_bytes, limits)
-    check_format(header.format, limits)
+    _check_format(header.format, limits)
     _check_seconds(header.duration_s, limits)
     for key, outside in (
         ("min_sample_rate_hz", header.sample_rate_hz < limits.min_sample_rate_hz),
@@ -145,6 +133,16 @@ def accept_audio(header: AudioHeader, num_bytes: int, limits: AudioLimits) -> No
             limit=_limit(limits, "max_channels"),
             fix="mix the audio clip down",
         )
+
+
+def _check_format(name: str, limits: MediaLimits) -> None:
+    if name in limits.formats:
+        return
+    words = _WORDS[type(limits)]
+    fix = f"convert the {words.noun} to one of these formats"
+    if not limits.formats:
+        fix = f"leave the {words.noun} out: this deployment reads none"
+    raise words.invalid(f"{words.a_noun} of format {name}", limit=_limit(limits, "formats"), fix=fix)
 
 
 def _check_sides(header: PictureHeader, limits: ImageLimits) -> None:
