@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def compare(case: OracleCase, family: Family, folder: Path, known: Progressed, c
         start = time.perf_counter()
         for medium in chunk:
             mine = answer(lambda medium=medium: ours(family, medium), PLANS)
-            known.judged += judged(judge, medium, mine, known)
+            judged(judge, medium, mine, known)
+            known.judged += 1
             known.refusals_agreed += isinstance(mine, Refusal)
             if full_judge and known.judged % case.full_every == 0 and medium.pixels <= case.full_pixels:
                 known.full_calls += judged(full_judge, medium, mine, known)
@@ -206,7 +208,7 @@ def main() -> int:
                 fingerprint=fingerprint_of(case, arguments.count),
                 step=lambda done, bar=bar: progress.update(bar, completed=done),
             )
-            report(case, known, progress.console.print)
+            report(case, known, partial(progress.console.print, markup=False, soft_wrap=True))
             results[case.name] = known
     if arguments.out:
         cases = {name: {**asdict(known), "fingerprint": None} for name, known in results.items()}

@@ -30,7 +30,7 @@ class Llava(Hub):
     videos: bool = False
 
     def media(self, random: random_module.Random, count: int) -> Iterator[Medium]:
-        sizes = image_sizes(random, count * self.together, marks=TILE_MARKS)
+        sizes = on_patch_edges(random, image_sizes(random, count * self.together, marks=TILE_MARKS))
         for size, *others in zip(*[sizes] * self.together, strict=True):
             yield Video(random.randint(1, 64), *size) if self.videos else Images((size, *others))
 
@@ -109,6 +109,17 @@ class Llava(Hub):
                     extra["image_sizes"] = sizes
                 model.get_image_features(pixels, **extra)
         return counter.get_total_flops()
+
+
+def on_patch_edges(random: random_module.Random, sizes: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The sizes, every fourth with sides whose ratio puts the padding's edge on the edge of a patch, or 1 px beside."""
+    for number, (width, height) in enumerate(sizes):
+        if number % 4 == 0:
+            lines = random.choice((24, 27)) * random.choice((1, 2, 3, 4, 6))
+            step = random.randint(1, 20_000 // lines)
+            long, short = lines * step, random.randint(1, lines) * step + random.choice((-1, 0, 0, 1))
+            width, height = random.choice(((long, max(1, short)), (max(1, short), long)))
+        yield width, height
 
 
 def load_processor(folder: Path) -> Any:
