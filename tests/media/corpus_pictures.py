@@ -26,7 +26,7 @@ MODES = {
     "HEIF": ("L", "RGB", "RGBA"),
     "AVIF": ("L", "RGB", "RGBA"),
 }
-SIZES = ((1, 1), (7, 3), (64, 64), (67, 35), (300, 1), (2, 129))
+SIZES = ((1, 1), (7, 3), (67, 35), (2, 129))
 ANIMATED = ("PNG", "WEBP", "GIF", "TIFF", "AVIF", "HEIF")
 OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "JPEG": ({"progressive": True}, {"quality": 5, "optimize": True}, {"subsampling": 0}, {"comment": b"x" * 9000}),

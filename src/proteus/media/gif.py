@@ -13,7 +13,8 @@ from proteus.media.damage import Damaged
 from proteus.media.header import PictureHeader
 
 MAX_FRAMES = 4096
-MAX_STEPS = 16_384  # blocks, or runs of equal ones, in one file
+MAX_STEPS = 24_576  # in one file: blocks, where BLOCKS_PER_STEP equal ones in a row are one
+BLOCKS_PER_STEP = 64
 EXTENSION, IMAGE, TRAILER = 0x21, 0x2C, 0x3B
 HAS_PALETTE, PALETTE_BITS = 0x80, 0x07
 FIRST_WINDOW, LAST_WINDOW = 16, 4096  # blocks looked at together
@@ -58,13 +59,13 @@ def probe_gif(data: memoryview) -> PictureHeader:
 
 def _step(data: memoryview, walk: _Walk) -> None:
     """Over one block; bytes that start none are skipped one by one, as viewers do."""
+    _count_steps(walk, 1)
     kind = data[walk.at]
     if kind == EXTENSION:
         _skip_blocks(data, walk, walk.at + 2)
     elif kind == IMAGE:
         _skip_frame(data, walk)
     else:
-        _count_step(walk)
         walk.at += 1
 
 
@@ -97,15 +98,15 @@ def _skip_blocks(data: memoryview, walk: _Walk, at: int) -> None:
         at += 1 + size
         if not size:
             break
-        _count_step(walk)
-        sizes = bytes(data[at : at + window * (1 + size) : 1 + size])
+        sizes = bytes(data[at : at + window * (1 + size)])[:: 1 + size]
         equal = len(sizes) - len(sizes.lstrip(bytes((size,))))
+        _count_steps(walk, 1 + equal // BLOCKS_PER_STEP)
         at += equal * (1 + size)
         window = min(4 * window, LAST_WINDOW) if equal == len(sizes) else FIRST_WINDOW
     walk.at = at
 
 
-def _count_step(walk: _Walk) -> None:
-    walk.steps += 1
+def _count_steps(walk: _Walk, steps: int) -> None:
+    walk.steps += steps
     if walk.steps > MAX_STEPS:
         raise InvalidPicture("the gif is cut into too many blocks", limit=f"{MAX_STEPS:,} blocks", fix="save it anew")

@@ -16,6 +16,8 @@ from proteus.media.header import PictureFormat, PictureHeader
 
 MAX_ITEMS = 4096
 MAX_TARGETS = 64  # of one reference
+MAX_CROP_PX = 64  # that a clean aperture may hide of a side: codecs round sides up to their blocks
+FULL_HEAD = 4  # version and flags, before the content of a full box
 # (quarter turns anticlockwise, mirrored axis or None) -> EXIF orientation. ISO/IEC 23008-12 §6.5.10 and §6.5.12: the
 # turn comes first; axis 0 exchanges top and bottom, axis 1 left and right.
 ORIENTATIONS: Mapping[tuple[int, int | None], int] = {
@@ -50,26 +52,32 @@ class _Reference:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """The content of a box, or what an absent one leaves: nothing."""
+    """The content of a box."""
 
     data: memoryview
 
     def boxes(self, skip: int = 0) -> Iterator[tuple[bytes, _Box]]:
+        """The boxes in it, behind `skip` bytes."""
         for kind, start, end in iso_boxes(self.data, skip, len(self.data)):
             yield kind, _Box(self.data[start:end])
 
-    def first(self, *path: bytes, skip: int = 0) -> _Box:
-        """The box at the end of `path`, each the first of its kind; `skip` bytes stand before the first boxes."""
-        if not path:
-            return self
-        found = next((box for kind, box in self.boxes(skip) if kind == path[0]), None)
-        if found is None:
-            raise Damaged
-        return found.first(*path[1:])
+    def children(self, skip: int = 0) -> Children:
+        """The first box of each kind."""
+        found: dict[bytes, slice] = {}
+        for kind, start, end in iso_boxes(self.data, skip, len(self.data)):
+            found.setdefault(kind, slice(start, end))
+        return {kind: _Box(self.data[place]) for kind, place in found.items()}
+
+    def first(self, *path: bytes) -> _Box:
+        """The box at the end of `path`, each the first of its kind."""
+        return _needed(self.children(), path[0]).first(*path[1:]) if path else self
 
     @property
     def version(self) -> int:
         return self.data[0]
+
+
+Children = Mapping[bytes, _Box]
 
 
 def probe_heic(data: memoryview) -> PictureHeader:
@@ -86,18 +94,17 @@ def probe_avif(data: memoryview) -> PictureHeader:
 
 
 def _probe(data: memoryview, name: PictureFormat) -> PictureHeader:
-    file = _Box(data)
-    kinds = {kind for kind, _ in file.boxes()}
-    if b"moov" in kinds and (bytes(data[8:12]) == b"avis" or b"meta" not in kinds):
-        return _probe_sequence(file.first(b"moov"), name)
-    return _probe_still(file.first(b"meta"), name)
+    file = _Box(data).children()
+    if b"moov" in file and (bytes(data[8:12]) == b"avis" or b"meta" not in file):
+        return _probe_sequence(file[b"moov"], name)
+    return _probe_still(_needed(file, b"meta").children(FULL_HEAD), name)
 
 
-def _probe_still(meta: _Box, name: PictureFormat) -> PictureHeader:
-    primary = _number(meta.first(b"pitm", skip=4), 4)
-    items = _Items(meta.first(b"iprp", skip=4))
+def _probe_still(meta: Children, name: PictureFormat) -> PictureHeader:
+    primary = _number(_needed(meta, b"pitm"), FULL_HEAD)
+    items = _Items(_needed(meta, b"iprp"))
     properties = items.properties(primary)
-    references = list(_references(meta))
+    references = list(_references(meta[b"iref"])) if b"iref" in meta else []
     has_alpha = any(
         reference.kind == AUXILIARY
         and primary in reference.targets
@@ -115,7 +122,7 @@ def _probe_still(meta: _Box, name: PictureFormat) -> PictureHeader:
         height_px=height_px,
         orientation=_orientation(properties),
         mode=_mode(_is_grey(properties), has_alpha),
-        num_frames=_count_pictures(meta, references) if name == "heic" else 1,
+        num_frames=_count_pictures(_needed(meta, b"iinf"), references) if name == "heic" else 1,
     )
 
 
@@ -176,23 +183,19 @@ def _associations(ipma: _Box) -> Iterator[tuple[int, tuple[int, ...]]]:
         at += number * place_bytes
 
 
-def _references(meta: _Box) -> Iterator[_Reference]:
+def _references(iref: _Box) -> Iterator[_Reference]:
     """Thumbnails and auxiliary pictures, with the first items that each is for."""
-    iref = next((box for kind, box in meta.boxes(4) if kind == b"iref"), None)
-    if iref is None:
-        return
     code, width = ("I", 4) if iref.version else ("H", 2)
-    for kind, box in iref.boxes(4):
+    for kind, box in iref.boxes(FULL_HEAD):
         if kind in (THUMBNAIL, AUXILIARY):
             source, count = struct.unpack_from(f">{code}H", box.data)
             targets = struct.unpack_from(f">{min(count, MAX_TARGETS)}{code}", box.data, width + 2)
             yield _Reference(kind=kind, source=source, targets=targets)
 
 
-def _count_pictures(meta: _Box, references: list[_Reference]) -> int:
+def _count_pictures(iinf: _Box, references: list[_Reference]) -> int:
     """Items that are pictures in their own right: not hidden, no thumbnail and no auxiliary picture."""
-    iinf = meta.first(b"iinf", skip=4)
-    count, skip = _number(iinf, 4), 8 if iinf.version else 6
+    count, skip = _number(iinf, FULL_HEAD), 8 if iinf.version else 6
     _check_count(count)
     parts = {reference.source for reference in references}
     shown = 0
@@ -210,6 +213,12 @@ def _check_count(count: int) -> None:
         )
 
 
+def _needed(boxes: Children, kind: bytes) -> _Box:
+    if kind not in boxes:
+        raise Damaged
+    return boxes[kind]
+
+
 def _number(box: _Box, at: int) -> int:
     """16 bits wide in version 0 of a box, 32 in later ones."""
     number: int = struct.unpack_from(">I" if box.version else ">H", box.data, at)[0]
@@ -217,12 +226,30 @@ def _number(box: _Box, at: int) -> int:
 
 
 def _clean_aperture(clap: memoryview, width_px: int, height_px: int) -> tuple[int, int]:
-    """ISO/IEC 14496-12 §12.1.4: sides as fractions. One that is no part of the picture is ignored."""
-    width, width_parts, height, height_parts = struct.unpack_from(">IIII", clap)
-    if not width_parts or not height_parts:
-        return width_px, height_px
-    inner = (width // width_parts, height // height_parts)
-    return inner if 0 < inner[0] <= width_px and 0 < inner[1] <= height_px else (width_px, height_px)
+    """The sides of the part that is shown; ISO/IEC 14496-12 §12.1.4.
+
+    A decoder works on the whole, so a file that hides most of it would cost more than its size says: it is refused.
+    """
+    fractions = struct.unpack_from(">IIIIiIiI", clap)
+    shown = _shown_px(width_px, *fractions[:2], *fractions[4:6]), _shown_px(height_px, *fractions[2:4], *fractions[6:])
+    if width_px - shown[0] > MAX_CROP_PX or height_px - shown[1] > MAX_CROP_PX:
+        raise InvalidPicture(
+            f"the file shows {shown[0]}x{shown[1]} px of the {width_px}x{height_px} px it holds",
+            limit=f"{MAX_CROP_PX} px of a side may be hidden",
+            fix="save only the part to be shown",
+        )
+    return shown
+
+
+def _shown_px(side_px: int, length: int, length_parts: int, offset: int, offset_parts: int) -> int:
+    """Of one side; `offset` is that of the middle. Raises Damaged for a part that is not within the side."""
+    if not length_parts or not offset_parts:
+        raise Damaged
+    shown_px = length // length_parts
+    hidden = (side_px - shown_px) * offset_parts
+    if shown_px <= 0 or hidden < 0 or abs(2 * offset) > hidden + offset_parts:
+        raise Damaged
+    return shown_px
 
 
 def _orientation(properties: Properties) -> int:

@@ -24,34 +24,26 @@ class Layout:
 
     order: str  # "<" or ">"
     count: str  # entries of a directory
-    entry: str  # tag, type, number of values, place of the value
+    entry: str  # tag, type, number of values, and room for them or their place
     pointer: str  # of the next directory, and of values that do not fit their entry
 
 
-CLASSIC, BIG = ("H", "HHI4s", "I"), ("Q", "HHQ8s", "Q")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    type: int
-    count: int
-    place: int  # offset of the first value in the file
+CLASSIC, BIG = ("H", "HHI4x", "I"), ("Q", "HHQ8x", "Q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
     data: bytes | memoryview
     layout: Layout
-    entries: Mapping[int, Entry]  # of each tag the first
-    next: int  # offset of the next directory; 0 for none
+    entries: Mapping[int, tuple[int, int, int]]  # tag -> type, number of values, where they or their pointer lie
 
     def integers(self, tag: int) -> tuple[int, ...]:
         """The first MAX_VALUES values of `tag`; empty when it is absent or holds no integers."""
-        entry = self.entries.get(tag)
-        if entry is None or entry.type not in INTEGERS:
+        kind, number, place = self.entries.get(tag, (0, 0, 0))
+        if kind not in INTEGERS:
             return ()
-        code = f"{self.layout.order}{min(entry.count, MAX_VALUES)}{INTEGERS[entry.type]}"
-        values: tuple[int, ...] = struct.unpack_from(code, self.data, entry.place)
+        code = f"{self.layout.order}{min(number, MAX_VALUES)}{INTEGERS[kind]}"
+        values: tuple[int, ...] = struct.unpack_from(code, self.data, self._start(kind, number, place))
         return values
 
     def integer(self, tag: int, default: int | None = None) -> int:
@@ -65,10 +57,16 @@ class Directory:
 
     def content(self, tag: int) -> bytes:
         """The bytes of `tag`, whatever its type; empty when it is absent or lies outside the file."""
-        entry = self.entries.get(tag)
-        if entry is None:
-            return b""
-        return bytes(self.data[entry.place : entry.place + entry.count * WIDTHS.get(entry.type, 0)])
+        kind, number, place = self.entries.get(tag, (0, 0, 0))
+        start = self._start(kind, number, place)
+        return bytes(self.data[start : start + number * WIDTHS.get(kind, 0)])
+
+    def _start(self, kind: int, number: int, place: int) -> int:
+        """Values that do not fit their entry lie where it points to."""
+        if number * WIDTHS.get(kind, 0) <= struct.calcsize(self.layout.pointer):
+            return place
+        pointer: int = struct.unpack_from(self.layout.pointer, self.data, place)[0]
+        return min(pointer, len(self.data))
 
 
 def first_directory(data: bytes | memoryview) -> tuple[Layout, int]:
@@ -101,17 +99,14 @@ def read_directory(data: bytes | memoryview, layout: Layout, offset: int) -> Dir
         raise Damaged
     start, step = offset + struct.calcsize(layout.count), struct.calcsize(layout.entry)
     end = start + min(count, (len(data) - start) // step) * step
-    whole = end + struct.calcsize(layout.pointer) <= len(data)
-    (following,) = struct.unpack_from(layout.pointer, data, end) if whole else (0,)
-    entries: dict[int, Entry] = {}
-    inline = struct.calcsize(layout.pointer)
-    places = range(end - inline, start, -step)  # from the last entry, so that of two of a tag the first stays
+    places = range(end - struct.calcsize(layout.pointer), start, -step)
     table = list(struct.iter_unpack(layout.entry, data[start:end]))
-    for place, (tag, kind, number, value) in zip(places, reversed(table), strict=True):
-        if number * WIDTHS.get(kind, 1) > inline:
-            (place,) = struct.unpack(layout.pointer, value)
-        entries[tag] = Entry(type=kind, count=number, place=place)
-    return Directory(data=data, layout=layout, entries=entries, next=following)
+    backwards = zip(places, reversed(table), strict=True)  # so that of two entries of a tag the first stays
+    return Directory(
+        data=data,
+        layout=layout,
+        entries={tag: (kind, number, place) for place, (tag, kind, number) in backwards},
+    )
 
 
 def next_directory(data: bytes | memoryview, layout: Layout, offset: int) -> int:
@@ -119,7 +114,7 @@ def next_directory(data: bytes | memoryview, layout: Layout, offset: int) -> int
     try:
         (count,) = struct.unpack_from(layout.count, data, offset)
         end = offset + struct.calcsize(layout.count) + count * struct.calcsize(layout.entry)
-        following: int = struct.unpack_from(layout.pointer, data, end)[0]
-    except (struct.error, OverflowError):
+        following: int = struct.unpack_from(layout.pointer, data, min(end, len(data)))[0]
+    except struct.error:
         return 0
     return following if following < len(data) else 0

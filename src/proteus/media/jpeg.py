@@ -19,8 +19,9 @@ MAX_PADDING = 65_536  # bytes between segments, in all
 MODES: Mapping[int, str] = {1: "L", 3: "RGB", 4: "CMYK"}  # by components
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 … SOF15; the others are tables
 ALONE = frozenset({0x00, 0x01, *range(0xD0, 0xD9)})  # without a length: stuffing, TEM, RST0 … RST7, SOI
-SEGMENTS = frozenset({*range(0xC0, 0xD0), *range(0xDA, 0xF0), 0xFE}) - {0xC8}
-SOS, EOI, APP1 = 0xDA, 0xD9, 0xE1
+# With a length. Not among them: JPG (C8), DHP (DE) and EXP (DF), of kinds that nobody decodes, and reserved ones.
+SEGMENTS = frozenset({*range(0xC0, 0xD0), *range(0xDA, 0xDE), *range(0xE0, 0xF0), 0xFE}) - {0xC8}
+SOS, APP1 = 0xDA, 0xE1
 EXIF_HEAD, XMP_HEAD = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
 _MARKER = re.compile(rb"[^\xff]*+\xff++([^\xff])", re.DOTALL)
 _FRAME = struct.Struct(">BHHB")
@@ -33,6 +34,8 @@ def probe_jpeg(data: memoryview) -> PictureHeader:
     xmp = b""
     for marker, start, end in _segments(data):
         if marker in FRAMES:
+            if frame is not None:  # readers differ in which of two counts
+                raise Damaged
             frame = _FRAME.unpack_from(data[start:end])
         elif marker == APP1 and data[start : start + len(EXIF_HEAD)] == EXIF_HEAD:
             exif.append(bytes(data[start + len(EXIF_HEAD) : end]))
@@ -59,7 +62,7 @@ def probe_jpeg(data: memoryview) -> PictureHeader:
 
 
 def _segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
-    """(marker, start of content, end of content) up to the first scan or the end; bytes between are padding."""
+    """(marker, start of content, end of content) up to the first scan; bytes between are padding."""
     at, total, padding = 2, len(data), MAX_PADDING
     for _ in range(MAX_SEGMENTS):
         found = _MARKER.match(data, at, min(total, at + 2 + padding))
@@ -67,7 +70,7 @@ def _segments(data: memoryview) -> Iterator[tuple[int, int, int]]:
             raise Damaged
         marker, start = data[found.end() - 1], found.end()
         padding -= start - at - 2
-        if marker in (SOS, EOI):
+        if marker == SOS:
             return
         if marker in ALONE:
             at = start

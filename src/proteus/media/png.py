@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from proteus.errors import InvalidPicture
 from proteus.media.damage import Damaged
@@ -39,11 +39,10 @@ _IHDR = struct.Struct(">IIBB")
 
 @dataclass(slots=True)
 class _Found:
-    """What the chunks tell, gathered on the way."""
+    """What the chunks tell, gathered on the way; of two of a kind the last counts."""
 
-    exif: bytes = b""
-    old_exif: bytes = b""  # hexadecimal text, as written before PNG had a chunk for it
-    xmp: bytes = b""
+    exif: bytes | memoryview = b""
+    texts: dict[bytes, tuple[bytes, memoryview]] = field(default_factory=dict)  # keyword -> (type, content)
     num_frames: int = 0  # of the animation control chunk; 0 without one
     frame_controls: int = 0
     has_default_image: bool = False  # image data that are no frame of the animation
@@ -61,15 +60,16 @@ def probe_png(data: memoryview) -> PictureHeader:
         raise Damaged
     found = _Found()
     for kind, start, end in chunks:
-        if kind in _READERS:
-            _READERS[kind](found, data[start:end])
+        if kind == b"IHDR":  # readers differ in which of two counts
+            raise Damaged
+        _read(found, kind, data[start:end])
         if found.frame_controls > 1:
             break  # the rest are later frames
     return PictureHeader(
         format="png",
         width_px=width_px,
         height_px=height_px,
-        orientation=orientation_of(found.exif or _from_hex(found.old_exif), found.xmp),
+        orientation=orientation_of(found.exif or _from_hex(_text(found, EXIF_KEYWORD)), _text(found, XMP_KEYWORD)),
         mode=mode,
         num_frames=found.num_frames + found.has_default_image if found.num_frames else 1,
     )
@@ -91,48 +91,33 @@ def _chunks(data: memoryview) -> Iterator[tuple[bytes, int, int]]:
     raise InvalidPicture(f"the png is cut into more than {MAX_CHUNKS:,} chunks", fix="save the picture anew")
 
 
-def _read_animation(found: _Found, body: memoryview) -> None:
-    (num_frames,) = struct.unpack_from(">I", body)
-    found.num_frames = num_frames if num_frames <= 1 << 31 else 0
+def _read(found: _Found, kind: bytes, body: memoryview) -> None:
+    match kind:
+        case b"acTL":
+            (num_frames,) = struct.unpack_from(">I", body)
+            found.num_frames = num_frames if num_frames <= 1 << 31 else 0
+        case b"fcTL":
+            found.frame_controls += found.num_frames > 0
+        case b"IDAT":
+            found.has_default_image |= found.num_frames > 0 and not found.frame_controls
+        case b"eXIf":
+            found.exif = body
+        case b"tEXt" | b"zTXt" | b"iTXt":
+            for keyword in (XMP_KEYWORD, EXIF_KEYWORD):
+                if body[: len(keyword) + 1] == keyword + b"\0":
+                    found.texts[keyword] = kind, body[len(keyword) + 1 :]
 
 
-def _read_frame_control(found: _Found, body: memoryview) -> None:
-    found.frame_controls += found.num_frames > 0
-
-
-def _read_image_data(found: _Found, body: memoryview) -> None:
-    found.has_default_image |= found.num_frames > 0 and not found.frame_controls
-
-
-def _read_exif(found: _Found, body: memoryview) -> None:
-    found.exif = bytes(body)
-
-
-def _read_plain_text(found: _Found, body: memoryview) -> None:
-    keyword, _, text = bytes(body).partition(b"\0")
-    _keep_text(found, keyword, text)
-
-
-def _read_packed_text(found: _Found, body: memoryview) -> None:
-    keyword, _, rest = bytes(body).partition(b"\0")
-    if keyword in (XMP_KEYWORD, EXIF_KEYWORD):
-        _keep_text(found, keyword, _unpacked(rest[1:]))
-
-
-def _read_international_text(found: _Found, body: memoryview) -> None:
-    if bytes(body[: len(XMP_KEYWORD) + 1]) != XMP_KEYWORD + b"\0":
-        return
-    rest = bytes(body[len(XMP_KEYWORD) + 1 :])
-    _language, _, after = rest[2:].partition(b"\0")
-    _keyword, _, text = after.partition(b"\0")
-    _keep_text(found, XMP_KEYWORD, _unpacked(text) if rest[:1] == b"\1" else text)
-
-
-def _keep_text(found: _Found, keyword: bytes, text: bytes) -> None:
-    if keyword == XMP_KEYWORD:
-        found.xmp = text
-    elif keyword == EXIF_KEYWORD:
-        found.old_exif = text
+def _text(found: _Found, keyword: bytes) -> bytes:
+    """W3C PNG §11.3.3: plain, packed, or either behind a language and a translated keyword."""
+    kind, body = found.texts.get(keyword, (b"tEXt", memoryview(b"")))
+    text = bytes(body)
+    if kind == b"zTXt":
+        return _unpacked(text[1:])
+    if kind == b"iTXt":
+        _language, _translated, after = (text[2:].split(b"\0", 2) + [b"", b""])[:3]
+        return _unpacked(after) if text[:1] == b"\1" else after
+    return text
 
 
 def _unpacked(packed: bytes) -> bytes:
@@ -149,14 +134,3 @@ def _from_hex(text: bytes) -> bytes:
         return bytes.fromhex(b"".join(text.split(b"\n")[3:]).decode("ascii"))
     except ValueError:
         return b""
-
-
-_READERS: Mapping[bytes, Callable[[_Found, memoryview], None]] = {
-    b"acTL": _read_animation,
-    b"fcTL": _read_frame_control,
-    b"IDAT": _read_image_data,
-    b"eXIf": _read_exif,
-    b"tEXt": _read_plain_text,
-    b"zTXt": _read_packed_text,
-    b"iTXt": _read_international_text,
-}

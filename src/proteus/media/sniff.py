@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 # (offset, bytes, name); the first that fits wins.
 SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
+    (12, b"CgBI", "apple's own png"),  # inside iPhone apps; no decoder but Apple's reads it
     (0, b"\x89PNG\r\n\x1a\n", "png"),
     (0, b"\xff\xd8\xff\xf7", "jpeg-ls"),
     (0, b"\xff\xd8\xff", "jpeg"),
