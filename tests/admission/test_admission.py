@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from proteus.admission.queue import Ticket
 from proteus.cost.vector import ResourceVector
 from proteus.errors import DeadlineExceeded, MediaTooLarge, QueueFull
 from proteus.limits import LatencyClass, Resources
@@ -106,17 +105,17 @@ def test_a_full_queue_makes_room_for_a_tenant_that_has_less_in_it() -> None:
 
 @pytest.mark.parametrize("latency_class", CLASSES)
 def test_one_tenant_floods_and_the_other_gets_half(latency_class: LatencyClass) -> None:
-    desk = desk_of(Resources(requests=4), max_queue=40)
+    desk = desk_of(Resources(requests=4), max_queue=20)
     served: Counter[str] = Counter()
-    for _ in range(300):
-        for tenant, times in (("flood", 20), ("polite", 2)):
+    for _ in range(100):
+        for tenant, times in (("flood", 8), ("polite", 2)):
             for _ in range(times):
                 submit_if_room(desk, latency_class, tenant)
         ticket = desk.held()[0]
         served[ticket.ask.tenant] += 1
         release(ticket)
         desk.settled[:] = desk.held()
-    assert served["polite"] / served.total() == pytest.approx(0.5, abs=0.03)
+    assert served["polite"] / served.total() == pytest.approx(0.5, abs=0.05)
 
 
 def submit_if_room(desk: Desk, latency_class: LatencyClass, tenant: str) -> None:
@@ -163,6 +162,16 @@ def test_a_large_request_at_the_head_holds_up_only_those_that_need_what_it_waits
     assert is_held(sound) and is_held(text)
     release(held)
     assert is_held(large) and is_held(small)
+
+
+def test_each_that_has_to_wait_sets_aside_what_it_waits_for() -> None:
+    desk = desk_of(Resources(decoded_pixels=10, visual_tokens=10, media_ms=10))
+    desk.submit("media", "ann", decoded_pixels=6, visual_tokens=6)
+    desk.submit("media", "bob", decoded_pixels=6)
+    second = desk.submit("media", "cid", visual_tokens=6)
+    small = desk.submit("media", "dan", visual_tokens=1, media_ms=1)
+    other = desk.submit("media", "eve", media_ms=1)
+    assert second.waiting and small.waiting and is_held(other)
 
 
 def test_two_resources_in_turn_do_not_pass_a_large_request_for_ever() -> None:
@@ -276,14 +285,13 @@ def test_a_class_that_was_held_up_catches_up_by_one_capacity_only() -> None:
     """Text passes a large request for long; once that has gone, text is not held up in return for as long."""
     desk = desk_of(Resources(requests=20, decoded_pixels=100), weights=(1, 1, 1), max_queue=1000)
     blocker = desk.submit("media", "ann", requests=1, decoded_pixels=100)
-    for _ in range(600):
+    for _ in range(300):
         desk.submit("media", "bob", requests=1, decoded_pixels=1)
-    for _ in range(600):
+    for _ in range(300):
         release(desk.submit("text", requests=1))
     fill = [desk.submit("text", requests=1) for _ in range(40)]
     release(blocker)
-    order: list[Ticket] = []
     while fill[-1].waiting:
         release(desk.held()[0])
-        order = [ticket for ticket in desk.settled[602:] if ticket.ask.latency_class == "media"]
-    assert len(order) <= 20 + 2 * 40
+    passed = [ticket for ticket in desk.settled[302:] if ticket.ask.latency_class == "media"]
+    assert len(passed) <= 20 + 2 * 40
