@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-
-import torch
+from typing import Any
 
 FOLDER = Path(__file__).parents[2] / ".venv" / "torchvision"
 SCHEMAS = (
@@ -27,16 +26,19 @@ SCHEMAS = (
     "_ps_roi_pool_backward(Tensor grad, Tensor rois) -> Tensor",
     "_deform_conv2d_backward(Tensor grad, Tensor input) -> Tensor",
 )
-LIBRARY = torch.library.Library("torchvision", "FRAGMENT")  # definitions live as long as this does
+LIBRARIES: list[Any] = []  # definitions live as long as theirs does
 
 
 def install() -> None:
     """Put torchvision on the path of this process, once; transformers stays offline and on one thread."""
-    if str(FOLDER) in sys.path:
+    if LIBRARIES:
         return
+    import torch
+
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     torch.set_num_threads(1)
     sys.path.insert(0, str(FOLDER))
+    LIBRARIES.append(torch.library.Library("torchvision", "FRAGMENT"))
     for schema in SCHEMAS:
-        LIBRARY.define(schema)
+        LIBRARIES[0].define(schema)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 
-
-def picture(width_px: int, height_px: int) -> torch.Tensor:
+def picture(width_px: int, height_px: int) -> Any:
     """An RGB picture without pixels."""
+    import torch
+
     return torch.empty(3, height_px, width_px, device="meta", dtype=torch.uint8)
 
 
@@ -25,6 +25,7 @@ def blank(width_px: int, height_px: int) -> Any:
 
 def make_resize_weightless() -> None:
     """Answer `resize` of a tensor without pixels with its shape; others, and empty ones, go on to torchvision."""
+    import torch
     from torchvision.transforms.v2 import functional
 
     real = functional.resize
