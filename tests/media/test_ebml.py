@@ -131,10 +131,11 @@ def test_what_is_no_webm_video_is_named(data: bytes, what: str) -> None:
         element(0x1549A966, element(0x4489, struct.pack(">f", -1.0))) + TRACKS,
         element(0x1549A966, element(0x4489, b"\0\0\0")) + TRACKS,
         element(0x1549A966, element(0x2AD7B1, bytes(9))) + TRACKS,
+        element(0x1549A966, whole(0x2AD7B1, 2**64 - 1), element(0x4489, struct.pack(">d", 1e308))) + TRACKS,
     ],
     ids=[
         "nothing", "frames before tracks", "an unknown size that may not be", "a size over the end", "zeros",
-        "endless", "before it began", "a real of three bytes", "a number of nine bytes",
+        "endless", "before it began", "a real of three bytes", "a number of nine bytes", "endless in the end",
     ],
 )  # fmt: skip
 def test_what_breaks_the_rules_is_damage(content: bytes) -> None:

@@ -154,6 +154,8 @@ class _Segment:
         told_ns = self.told_ticks * self.ns_per_tick
         if told_ns <= seen_ns:
             told_ns = seen_ns + (track.ns_per_frame or seen_ns / max(1, self.num_frames - 1))
+        if math.isinf(told_ns):
+            raise Damaged
         return told_ns / 1e9
 
 
