@@ -295,3 +295,18 @@ def test_a_class_that_was_held_up_catches_up_by_one_capacity_only() -> None:
         release(desk.held()[0])
     passed = [ticket for ticket in desk.settled[302:] if ticket.ask.latency_class == "media"]
     assert len(passed) <= 20 + 2 * 40
+
+
+def test_a_class_saves_nothing_up_while_it_is_empty() -> None:
+    desk = desk_of(Resources(requests=10), weights=(1, 1, 1))
+    for _ in range(60):
+        desk.submit("media", requests=1)
+    for _ in range(20):
+        release(desk.held()[0])
+    for _ in range(20):
+        desk.submit("text", requests=1)
+    before = len(desk.settled)
+    for _ in range(10):
+        release(desk.held()[0])
+    classes = Counter(ticket.ask.latency_class for ticket in desk.settled[before:])
+    assert classes == pytest.approx({"text": 5, "media": 5}, abs=1)
