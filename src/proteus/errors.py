@@ -15,6 +15,8 @@ ProteusError
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class ProteusError(Exception):
     """An error whose text says what is wrong, the limit it broke and what to do.
@@ -34,6 +36,10 @@ class ProteusError(Exception):
             parts.append(f"fix: {fix}")
         super().__init__("; ".join(parts))
         self.what, self.limit, self.fix = what, limit, fix
+
+    def about(self, name: str) -> Self:
+        """The same error, said of one thing among others: "picture 2: …"."""
+        return type(self)(f"{name}: {self.what}", limit=self.limit, fix=self.fix)
 
 
 class InvalidRequest(ProteusError):
@@ -69,9 +75,10 @@ class QueueFull(ProteusError):
     http_status = 429
 
     def __init__(
-        self, what: str, *, limit: str, fix: str = "try again later", retry_after_s: float | None = None
+        self, what: str, *, limit: str | None = None, fix: str | None = None, retry_after_s: float | None = None
     ) -> None:
-        super().__init__(what, limit=limit, fix=fix if retry_after_s is None else f"try again in {retry_after_s:.1f} s")
+        when = "later" if retry_after_s is None else f"in {retry_after_s:.1f} s"
+        super().__init__(what, limit=limit, fix=fix or f"try again {when}")
         self.retry_after_s = retry_after_s
 
 

@@ -207,4 +207,4 @@ def _naming(medium: str) -> Iterator[None]:
     try:
         yield
     except ProteusError as error:
-        raise type(error)(f"{medium}: {error.what}", limit=error.limit, fix=error.fix) from error
+        raise error.about(medium) from error

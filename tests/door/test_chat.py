@@ -14,7 +14,8 @@ import pytest
 
 from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmEvent
 from proteus.deployment import Deployment
-from proteus.door.chat import Call, Chat
+from proteus.door.chat import Chat
+from proteus.door.prepare import Call
 from proteus.errors import (
     InternalError,
     InvalidPicture,
@@ -26,6 +27,7 @@ from proteus.errors import (
 )
 from proteus.families.llava import LlavaFamily
 from proteus.language.prompt import PromptRenderer
+from proteus.limits import AdmissionLimits
 from proteus.manifest import Manifest
 from tests.preprocess.pictures import encode, noise
 
@@ -51,6 +53,7 @@ class Models:
 
     def __init__(self) -> None:
         self.encoded: list[tuple[bytes, bytes]] = []  # picture, key
+        self.targets: list[tuple[int, int] | None] = []
         self.calls: list[LlmCall] = []
         self.stopped: list[bytes] = []
         self.go_on = asyncio.Event()
@@ -61,8 +64,11 @@ class Models:
         self.encode_error: ProteusError | None = None
         self.llm_error: ProteusError | None = None
 
-    async def image_tokens(self, picture: bytes, key: bytes, context: Context) -> EncodedPicture:
+    async def image_tokens(
+        self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+    ) -> EncodedPicture:
         self.encoded.append((picture, key))
+        self.targets.append(target_px)
         made_at_ns = 0 if self.from_cache else time.monotonic_ns()
         await self.go_on.wait()
         if self.encode_error is not None:
@@ -107,8 +113,18 @@ class Client:
         return self.gone
 
 
-def door(models: Models, **chat: int) -> Chat:
-    deployment = DEMO.model_copy(update={"chat": DEMO.chat.model_copy(update=chat)})
+def door(models: Models, **admission: Any) -> Chat:
+    """With `admission` other than the demo's: `requests` at once, `queued` of each class."""
+    deployment = DEMO
+    if admission:
+        queue = {"max_queue": admission["queued"], "weight": 1}
+        table = {
+            "capacity": {"requests": admission["requests"]},
+            "request": {},
+            "queues": {"text": queue, "media": queue, "batch": queue},
+            "max_wait_ms": 10_000,
+        }
+        deployment = DEMO.model_copy(update={"admission": AdmissionLimits.model_validate(table)})
     return Chat(deployment, MANIFEST, FAMILY, PromptRenderer.from_checkpoint(DEMO.checkpoint_path), models)
 
 
@@ -135,7 +151,18 @@ def test_answer_is_streamed_and_ends_with_one_report() -> None:
         assert report["usage"]["output_tokens"] == 3
         assert report["pictures"] == ["encoded"]
         stages = report["stages_ms"]
-        assert list(stages) == ["parse", "plan", "prompt", "encode", "queue", "prefill", "decode", "transfer", "total"]
+        assert list(stages) == [
+            "parse",
+            "plan",
+            "prompt",
+            "admission",
+            "encode",
+            "queue",
+            "prefill",
+            "decode",
+            "transfer",
+            "total",
+        ]
         assert (stages["queue"], stages["prefill"], stages["decode"]) == (1.0, 2.0, 3.0)
 
     run(scenario())
@@ -259,15 +286,15 @@ def test_max_tokens_left_out_is_the_default_or_what_the_context_leaves() -> None
     run(scenario())
 
 
-def test_more_requests_than_seats_are_told_to_come_back_and_seats_are_given_back() -> None:
+def test_more_requests_than_may_be_open_are_told_to_come_back_and_places_are_given_back() -> None:
     async def scenario() -> None:
         models = Models()
         models.go_on.clear()
-        chat = door(models, max_requests=2)
+        chat = door(models, requests=2, queued=0)
         tasks = [asyncio.create_task(chat.answer(call("?", RED), Client())) for _ in range(2)]
         while not models.encoded:
             await asyncio.sleep(0.001)
-        with pytest.raises(QueueFull, match=r"\[chat\] max_requests = 2"):
+        with pytest.raises(QueueFull, match=r"2 requests are open"):
             await chat.answer(call("?"), Client())
         models.go_on.set()
         await asyncio.gather(*tasks)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from proteus.door.pictures import collect, split
+from proteus.door.pictures import Picture, read, sources, split
 from proteus.door.request import ChatMessage
-from proteus.errors import InvalidPicture, InvalidRequest, MediaTooLarge, ProteusError
+from proteus.errors import InvalidMedia, InvalidPicture, InvalidRequest, MediaTooLarge, ProteusError
+from proteus.limits import ImageLimits
 from tests.preprocess.pictures import LIMITS, encode, noise
 
 RED, BLUE, GREEN = (encode(noise(16, 12, seed)) for seed in range(3))
@@ -22,6 +23,13 @@ def inline(data: bytes) -> dict[str, Any]:
 
 
 ATTACHED: dict[str, Any] = {"type": "image"}
+
+
+def collect(messages: list[ChatMessage], attached: list[bytes], limits: ImageLimits) -> list[Picture]:
+    """As the door does, with one place on the web."""
+    web = {"https://cdn.test/a.png": RED}
+    found = enumerate(sources(messages, attached, limits), start=1)
+    return [read(source, number, web, limits) for number, source in found]
 
 
 def test_pictures_come_in_the_order_of_the_parts() -> None:
@@ -43,6 +51,33 @@ def test_base64_may_hold_line_breaks() -> None:
 
 
 @pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image", "data": "data:image/png;base64," + base64.b64encode(RED).decode()},
+        {"type": "image_url", "image_url": {"url": "data:text/html;base64," + base64.urlsafe_b64encode(RED).decode()}},
+        {"type": "image_url", "image_url": {"url": "https://cdn.test/a.png"}},
+    ],
+)
+def test_a_picture_is_the_same_however_it_comes(part: dict[str, Any]) -> None:
+    (picture,) = collect([user(part)], [], LIMITS)
+    assert (picture.data, picture.tier) == (RED, "auto")
+
+
+def test_detail_is_the_tier_of_its_own_picture() -> None:
+    parts = [
+        {**ATTACHED, "detail": "low"},
+        {"type": "image_url", "image_url": {"url": "https://x.test", "detail": "high"}},
+    ]
+    assert [source.tier for source in sources([user(*parts)], [RED], LIMITS)] == ["low", "high"]
+
+
+@pytest.mark.parametrize("url", ["https://x.test/a.png", "HTTP://x.test", "file:///etc/passwd", "gopher://x.test:70/1"])
+def test_whatever_names_a_scheme_is_left_to_the_fetcher(url: str) -> None:
+    (source,) = sources([user({"type": "image_url", "image_url": {"url": url}})], [], LIMITS)
+    assert (source.url, source.text) == (url, None)
+
+
+@pytest.mark.parametrize(
     ("messages", "attached", "error", "words"),
     [
         ([user(ATTACHED)], [], InvalidRequest, ["1 attached", "holds 0"]),
@@ -50,12 +85,10 @@ def test_base64_may_hold_line_breaks() -> None:
         ([user(ATTACHED, ATTACHED)], [RED], InvalidRequest, ["2 attached", "holds 1"]),
         ([user(*[ATTACHED] * 5)], [RED] * 5, MediaTooLarge, ["5 pictures", "max_pictures = 4"]),
         ([user(ATTACHED)], [b""], InvalidPicture, ["0 bytes"]),
-        ([user({"type": "image", "data": "%%%"})], [], InvalidPicture, ["picture 1 is not base64"]),
-        ([user({"type": "image", "data": "QQ"})], [], InvalidPicture, ["padding"]),
-        ([user({"type": "image", "data": "_-8="})], [], InvalidPicture, ["standard alphabet"]),
-        ([user({"type": "image", "data": "é"})], [], InvalidPicture, ["not base64"]),
-        ([user({"type": "image", "data": "data:image/png;base64,QQ=="})], [], InvalidPicture, ["data: URL"]),
-        ([user({"type": "image", "data": "A" * 400_004})], [], MediaTooLarge, ["400,004 characters", "max_bytes"]),
+        ([user({"type": "image", "data": "%%%"})], [], InvalidMedia, ["picture 1: character 1 is not base64"]),
+        ([user(inline(RED), {"type": "image", "data": "A"})], [], InvalidMedia, ["picture 2: ", "cut off"]),
+        ([user({"type": "image", "data": "é"})], [], InvalidMedia, ["not base64"]),
+        ([user({"type": "image", "data": "A" * 4_000_004})], [], MediaTooLarge, ["3,000,003 bytes", "max_bytes"]),
         ([user(inline(b"no picture"))], [], InvalidPicture, ["no known picture"]),
     ],
 )

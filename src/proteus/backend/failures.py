@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 from proteus.errors import (
+    DeadlineExceeded,
+    FetchFailed,
     InternalError,
+    InvalidMedia,
     InvalidPicture,
     InvalidRequest,
     MediaTooLarge,
@@ -15,9 +18,18 @@ from proteus.errors import (
     Unavailable,
 )
 
-BY_CODE: dict[str, type[ProteusError]] = {
-    kind.code: kind for kind in (InvalidPicture, InvalidRequest, MediaTooLarge, PromptTooLong, QueueFull, Unavailable)
-}
+KINDS: tuple[type[ProteusError], ...] = (
+    DeadlineExceeded,
+    FetchFailed,
+    InvalidMedia,
+    InvalidPicture,
+    InvalidRequest,
+    MediaTooLarge,
+    PromptTooLong,
+    QueueFull,
+    Unavailable,
+)
+BY_CODE = {kind.code: kind for kind in KINDS}
 OURS = re.compile(
     rf"\b(?P<code>{'|'.join(BY_CODE)}): (?P<what>.*?)(?:; limit: (?P<limit>.*?))?(?:; fix: (?P<fix>.*))?$", re.DOTALL
 )

@@ -170,7 +170,7 @@ class Chat:
         for salt in (b"", secrets.token_bytes(16)):
             key = picture_key(replace(fields, salt=salt))
             asked_at_ns = time.monotonic_ns()
-            encoded = await self._fleet.image_tokens(data, target_px, key, context)
+            encoded = await self._fleet.image_tokens(data, key, context, target_px)
             if encoded.key_echo == key:
                 source: Source = "cached" if encoded.made_at_ns < asked_at_ns else "encoded"
                 return VisualTokens(encoded.visual_tokens, source)

@@ -79,7 +79,7 @@ def read(source: Source, number: int, fetched: Mapping[str, bytes], limits: Imag
         header = probe_picture(data)
         accept_picture(header, len(data), limits)
     except ProteusError as error:
-        raise type(error)(f"picture {number}: {error.what}", limit=error.limit, fix=error.fix) from error
+        raise error.about(f"picture {number}") from error
     return Picture(data=data, digest=media_digest(data), header=header, tier=source.tier)
 
 

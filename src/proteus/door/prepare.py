@@ -114,7 +114,7 @@ class Preparation:
                 picture.header, len(picture.data), tier=picture.tier, images_in_request=num_pictures
             )
         except ProteusError as error:
-            raise type(error)(f"picture {number}: {error.what}", limit=error.limit, fix=error.fix) from error
+            raise error.about(f"picture {number}") from error
 
     def _max_tokens(self, request: ChatRequest, prompt: Prompt) -> int:
         context_tokens = self._deployment.llm.context_tokens

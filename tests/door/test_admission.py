@@ -1,0 +1,220 @@
+"""What a request holds is given back on every path, and who waits is heard when it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from proteus.door.chat import Chat
+from proteus.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidPicture,
+    MediaTooLarge,
+    ProteusError,
+    QueueFull,
+    Unavailable,
+)
+from proteus.language.prompt import PromptRenderer
+from tests.door.test_chat import BLUE, DEMO, FAMILY, MANIFEST, RED, Client, Models, call, door, run
+from tests.preprocess.pictures import encode, noise
+
+
+def is_empty(chat: Chat) -> bool:
+    seen = chat.snapshot()
+    return not any(seen.held.values()) and not any(seen.queued.values())
+
+
+class Broken(Client):
+    def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None:
+        raise OSError("gone")
+
+
+async def held(chat: Chat, models: Models) -> None:
+    while not (models.encoded or models.calls):
+        await asyncio.sleep(0.001)
+    assert not is_empty(chat)
+
+
+def test_the_whole_vector_is_held_while_pictures_are_encoded_and_decoding_is_given_back_after() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models)
+        models.go_on.clear()
+        task = asyncio.create_task(chat.answer(call("?", RED, BLUE, RED, max_tokens=5), Client()))
+        await held(chat, models)
+        now = chat.snapshot().held
+        tokens = now["text_tokens"] + now["visual_tokens"] + 5
+        assert now["items"] == 3
+        assert now["media_bytes"] == 2 * len(RED) + len(BLUE)
+        assert now["decoded_pixels"] == 3 * 20 * 16
+        assert (now["visual_tokens"], now["output_tokens"]) == (3 * FAMILY.visual_tokens, 5)
+        assert now["kv_bytes"] == FAMILY.language.self_kv_bytes(tokens, 4)
+        assert now["encoder_flops"] > 0
+        models.go_on.set()
+        await task
+        assert is_empty(chat)
+        peak = chat.snapshot().peak
+        assert (peak["requests"], peak["media_bytes"]) == (1, 2 * len(RED) + len(BLUE))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidPicture("truncated"), Unavailable("dead"), InternalError(), QueueFull("full")]
+)
+@pytest.mark.parametrize("stage", ["encode_error", "llm_error"])
+def test_an_error_of_any_stage_gives_everything_back(error: ProteusError, stage: str) -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models)
+        setattr(models, stage, error)
+        with pytest.raises(type(error)):
+            await chat.answer(call("?", RED), Client())
+        assert is_empty(chat)
+        assert chat.snapshot().peak["requests"] == 1
+
+    run(scenario())
+
+
+def test_a_task_cancelled_at_any_moment_gives_everything_back() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models, requests=2, queued=8)
+        for moment in range(40):
+            models.go_on.clear()
+            tasks = [asyncio.create_task(chat.answer(call("?", RED), Client())) for _ in range(5)]
+            for _ in range(moment % 13):
+                await asyncio.sleep(0.0005 * (moment % 5))
+            for task in tasks:
+                task.cancel()
+            models.go_on.set()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(result is None or isinstance(result, asyncio.CancelledError) for result in results)
+            assert is_empty(chat)
+
+    run(scenario())
+
+
+def test_a_client_that_leaves_gives_everything_back_before_and_during_the_answer() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models, requests=1, queued=4)
+        models.go_on.clear()
+        first, second = Client(), Client()
+        answering = asyncio.create_task(chat.answer(call("?"), first))
+        await held(chat, models)
+        waiting = asyncio.create_task(chat.answer(call("?", RED), second))
+        while not chat.snapshot().queued["media"]:
+            await asyncio.sleep(0.001)
+        second.gone = True
+        await waiting
+        (report,) = second.reports
+        assert (report["finish_reason"], report["usage"]["output_tokens"]) == ("cancelled", 0)
+        assert chat.snapshot().queued["media"] == 0
+        assert models.encoded == [], "one that left while it waited is not worked for"
+        first.gone = True
+        await answering
+        assert is_empty(chat)
+
+    run(scenario())
+
+
+def test_a_connection_that_breaks_gives_everything_back() -> None:
+    async def scenario() -> None:
+        chat = door(Models())
+        with pytest.raises(OSError, match="gone"):
+            await chat.answer(call("?", RED), Broken())
+        assert is_empty(chat)
+
+    run(scenario())
+
+
+def test_over_capacity_some_wait_and_the_rest_are_told_when_to_come_back() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models, requests=1, queued=2)
+        models.go_on.clear()
+        answering = asyncio.create_task(chat.answer(call("?"), Client()))
+        await held(chat, models)
+        waiting = [asyncio.create_task(chat.answer(call("?"), Client())) for _ in range(2)]
+        while chat.snapshot().queued["text"] < 2:
+            await asyncio.sleep(0.001)
+        with pytest.raises(QueueFull, match=r"\[admission.queues\] text.max_queue = 2; fix: try again (in|later)"):
+            await chat.answer(call("?"), Client())
+        models.go_on.set()
+        await asyncio.gather(answering, *waiting)
+        assert is_empty(chat)
+        assert chat.snapshot().refused == {"queue_full": 1}
+
+    run(scenario())
+
+
+def test_a_deadline_ends_waiting() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models, requests=1, queued=4)
+        models.go_on.clear()
+        answering = asyncio.create_task(chat.answer(call("?"), Client()))
+        await held(chat, models)
+        with pytest.raises(DeadlineExceeded):
+            await chat.answer(call("?", deadline_ms=50), Client())
+        models.go_on.set()
+        await answering
+        assert is_empty(chat)
+
+    run(scenario())
+
+
+def test_what_can_never_fit_is_refused_at_the_door() -> None:
+    async def scenario() -> None:
+        limits = DEMO.admission.model_copy(update={"request": DEMO.admission.request.model_copy(update={"items": 1})})
+        models = Models()
+        renderer = PromptRenderer.from_checkpoint(DEMO.checkpoint_path)
+        chat = Chat(DEMO.model_copy(update={"admission": limits}), MANIFEST, FAMILY, renderer, models)
+        with pytest.raises(MediaTooLarge, match=r"items = 2; limit: \[admission.request\] items = 1"):
+            await chat.answer(call("?", RED, BLUE), Client())
+        assert models.encoded == []
+
+    run(scenario())
+
+
+def test_a_large_picture_is_made_smaller_as_its_tier_says_and_has_a_key_of_its_own() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models)
+        large = encode(noise(1200, 900))
+        document = {"type": "image", "detail": "low"}
+        low = call("?", large)
+        low = type(low)(
+            document=low.document.replace(b'{"type": "image"}', str(document).replace("'", '"').encode()),
+            attached=low.attached,
+            context=low.context,
+        )
+        await chat.answer(low, Client())
+        await chat.answer(call("?", large), Client())
+        target_px, whole = models.targets
+        assert whole is None
+        assert target_px is not None
+        assert target_px[0] * target_px[1] <= DEMO.tiers.low.max_pixels
+        assert target_px[0] * 900 == pytest.approx(target_px[1] * 1200, abs=1200)
+        (_, first), (_, second) = models.encoded
+        assert first != second
+
+    run(scenario())
+
+
+def test_a_url_is_refused_while_no_host_is_allowed() -> None:
+    async def scenario() -> None:
+        models = Models()
+        part = b'{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}'
+        asked = call("?", RED)
+        asked = type(asked)(
+            document=asked.document.replace(b'{"type": "image"}', part), attached=(), context=asked.context
+        )
+        with pytest.raises(ProteusError, match=r"pictures by URL are off; limit: \[fetch\] hosts"):
+            await door(models).answer(asked, Client())
+
+    run(scenario())
