@@ -8,7 +8,7 @@ from typing import Any
 
 from proteus.families.table import load_family
 from tests.families.published_tiles import LLAMA32_VISION
-from tests.oracle.case import Counts, Medium
+from tests.oracle.case import Counts, Judge, Medium
 from tests.oracle.tile_case import (
     TileCase,
     model_without_weights,
@@ -18,12 +18,17 @@ from tests.oracle.tile_case import (
     with_keys,
     with_pictures,
 )
+from tests.oracle.weightless import picture
 
 SIDE_PATCHES, CLASS_TOKENS, ROWS_MULTIPLE = 40, 1, 8
 
 
 @dataclass(frozen=True, slots=True)
 class MllamaCase(TileCase):
+    def judge(self, folder: Path) -> Judge:
+        """From end to end: its prompts are short."""
+        return self.asking(self.processor(folder), picture)
+
     def counts(self, processor: Any, answer: Any) -> Counts:
         """The first token of a prompt is no picture's; rows are those of the tiles that the prompt may look at."""
         ids = [token for token in answer["input_ids"][0] if token != processor.tokenizer.bos_token_id]

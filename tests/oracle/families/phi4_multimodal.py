@@ -59,7 +59,7 @@ class Phi4Case(TileCase):
         return lambda medium: hear(medium) if isinstance(medium, Audio) else see(medium)
 
     def _hearing(self, folder: Path) -> Judge:
-        """The processor on silence; the spectrogram's values are left out, its shape is not."""
+        """The processor from end to end on silence."""
         import numpy as np
 
         processor = self.processor(folder)
