@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from proteus.families.family import EncoderInput, MediaPlan, PlanRefused
 from proteus.families.llava import LlavaFamily, UnsupportedCheckpoint
+from tests.families.published_folders import load_changed
+from tests.families.published_llava import PUBLISHED
 
 CONFIG: dict[str, Any] = {
     "model_type": "llava",
@@ -64,6 +67,8 @@ def test_processor_may_live_in_the_file_of_the_processor(tmp_path: Path) -> None
         ({}, {"size": {"longest_edge": 336}}, ["size = {'longest_edge': 336}", "shortest_edge"]),
         ({}, {"crop_size": {"height": 224, "width": 224}}, ["(224, 224)", "image_size = 336"]),
         ({}, {"do_center_crop": False}, ["any size", "image_size = 336"]),
+        ({}, {"do_resize": False, "do_center_crop": False}, ["any size"]),
+        ({}, {"image_std": ["a", "b", "c"]}, ["image_std", "three numbers"]),
         ({}, {"image_mean": [0.5]}, ["image_mean = [0.5]", "three numbers"]),
     ],
 )
@@ -89,3 +94,37 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     with pytest.raises(UnsupportedCheckpoint, match=r"preprocessor_config\.json is missing"):
         LlavaFamily.from_checkpoint(tmp_path)
+
+
+def test_plan_is_the_same_for_every_picture(tmp_path: Path) -> None:
+    plan = load_changed(tmp_path, PUBLISHED["LLaVA-1.5-7B"]).plan_image(300, 200)
+    layer = 2 * 577 * (4 * 1024**2 + 2 * 1024 * 4096) + 4 * 577**2 * 1024
+    assert plan == MediaPlan(
+        modality="image",
+        visual_tokens=576,
+        wrapper_tokens=0,
+        encoder_input=EncoderInput(kind="tiles", count=1, rows=336, cols=336),
+        patches=576,
+        encoder_flops=2 * 576 * 588 * 1024 + 23 * layer + 2 * 576 * (1024 * 4096 + 4096**2),
+        decode_bytes=3 * 300 * 200,
+        self_kv_bytes=2 * 32 * 576 * 32 * 128 * 2,
+    )
+
+
+def test_a_deeper_feature_and_the_class_token_cost_more(tmp_path: Path) -> None:
+    changes = {"config.json: vision_feature_layer": [-1, 3], "config.json: vision_feature_select_strategy": "full"}
+    changes["processor_config.json: vision_feature_select_strategy"] = "full"
+    plan = load_changed(tmp_path, PUBLISHED["LLaVA-1.5-7B"], changes).plan_image(300, 200)
+    layer = 2 * 577 * (4 * 1024**2 + 2 * 1024 * 4096) + 4 * 577**2 * 1024
+    assert plan.visual_tokens == 577
+    assert plan.encoder_flops == 2 * 576 * 588 * 1024 + 24 * layer + 2 * 577 * (2048 * 4096 + 4096**2)
+
+
+def test_a_processor_that_counts_otherwise_is_refused_at_load(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedCheckpoint, match="575 placeholders"):
+        load_changed(tmp_path, PUBLISHED["LLaVA-1.5-7B"], {"processor_config.json: num_additional_image_tokens": 0})
+
+
+def test_a_picture_without_pixels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanRefused, match="picture of 0x1 px"):
+        family(tmp_path).plan_image(0, 1)
