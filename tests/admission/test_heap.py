@@ -45,3 +45,13 @@ def test_the_first_is_the_least_and_memory_follows_the_items(steps: list[tuple[i
         assert heap.first() == (min(kept, key=lambda item: (kept[item], item)) if kept else None)
         assert len(heap) == len(kept)
         assert heap.num_entries <= 2 * len(kept) + FEW
+
+
+def test_entries_of_discarded_items_are_swept_out() -> None:
+    heap = Heap[int]()
+    for number in range(1000):
+        heap.add(number, order=0.0, number=number)
+    for number in range(5, 1000):
+        heap.discard(number)
+    assert heap.first() == 0
+    assert heap.num_entries <= 2 * 5 + FEW

@@ -137,3 +137,14 @@ def test_an_empty_queue_remembers_nobody() -> None:
     queue = queue_of(*(ticket_of("ann", 1.0) for _ in range(5)))
     admit(queue, 5)
     assert (queue.num_tenants, len(queue)) == (0, 0)
+
+
+def test_a_tenant_that_comes_back_before_it_is_paid_for_is_not_forgotten_while_it_waits() -> None:
+    queue = queue_of(ticket_of("ann", 0.3), *(ticket_of("bob") for _ in range(20)))
+    assert admit(queue, 1) == ["ann"]
+    back = ticket_of("ann", needs=frozenset({"decoded_pixels"}))
+    queue.add(back)
+    for _ in range(19):
+        queue.admit(next(ticket for _, ticket in queue.firsts() if ticket is not back))
+    assert first_of(queue) is back
+    queue.admit(back)
