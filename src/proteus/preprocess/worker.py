@@ -40,7 +40,7 @@ def main(deployment_file: str) -> None:
 
 
 def _confine(memory_bytes: int) -> None:
-    """Take away what decoding does not need. What libraries print goes nowhere from here on; our own errors still do."""
+    """Take away what decoding does not need. What libraries print goes nowhere from here on, our own errors do."""
     sys.stderr = os.fdopen(os.dup(2), "w")
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 2)
