@@ -16,7 +16,7 @@ def test_our_own_errors_survive_the_way_through_triton(kind: type[ProteusError],
 
 
 def test_error_without_limit_or_fix_survives_too() -> None:
-    assert str(revive(str(QueueFull("full")), "llm")) == "queue_full: full"
+    assert str(revive(str(Unavailable("gone")), "llm")) == "unavailable: gone"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.preprocess.pictures import encode, noise
 
 
 def is_empty(chat: Chat) -> bool:
-    seen = chat.snapshot()
+    seen = chat.figures().admission
     return not any(seen.held.values()) and not any(seen.queued.values())
 
 
@@ -45,7 +45,7 @@ def test_the_whole_vector_is_held_while_pictures_are_encoded_and_decoding_is_giv
         models.go_on.clear()
         task = asyncio.create_task(chat.answer(call("?", RED, BLUE, RED, max_tokens=5), Client()))
         await held(chat, models)
-        now = chat.snapshot().held
+        now = chat.figures().admission.held
         tokens = now["text_tokens"] + now["visual_tokens"] + 5
         assert now["items"] == 3
         assert now["media_bytes"] == 2 * len(RED) + len(BLUE)
@@ -56,7 +56,7 @@ def test_the_whole_vector_is_held_while_pictures_are_encoded_and_decoding_is_giv
         models.go_on.set()
         await task
         assert is_empty(chat)
-        peak = chat.snapshot().peak
+        peak = chat.figures().admission.peak
         assert (peak["requests"], peak["media_bytes"]) == (1, 2 * len(RED) + len(BLUE))
 
     run(scenario())
@@ -74,7 +74,7 @@ def test_an_error_of_any_stage_gives_everything_back(error: ProteusError, stage:
         with pytest.raises(type(error)):
             await chat.answer(call("?", RED), Client())
         assert is_empty(chat)
-        assert chat.snapshot().peak["requests"] == 1
+        assert chat.figures().admission.peak["requests"] == 1
 
     run(scenario())
 
@@ -107,13 +107,13 @@ def test_a_client_that_leaves_gives_everything_back_before_and_during_the_answer
         answering = asyncio.create_task(chat.answer(call("?"), first))
         await held(chat, models)
         waiting = asyncio.create_task(chat.answer(call("?", RED), second))
-        while not chat.snapshot().queued["media"]:
+        while not chat.figures().admission.queued["media"]:
             await asyncio.sleep(0.001)
         second.gone = True
         await waiting
         (report,) = second.reports
         assert (report["finish_reason"], report["usage"]["output_tokens"]) == ("cancelled", 0)
-        assert chat.snapshot().queued["media"] == 0
+        assert chat.figures().admission.queued["media"] == 0
         assert models.encoded == [], "one that left while it waited is not worked for"
         first.gone = True
         await answering
@@ -140,14 +140,14 @@ def test_over_capacity_some_wait_and_the_rest_are_told_when_to_come_back() -> No
         answering = asyncio.create_task(chat.answer(call("?"), Client()))
         await held(chat, models)
         waiting = [asyncio.create_task(chat.answer(call("?"), Client())) for _ in range(2)]
-        while chat.snapshot().queued["text"] < 2:
+        while chat.figures().admission.queued["text"] < 2:
             await asyncio.sleep(0.001)
         with pytest.raises(QueueFull, match=r"\[admission.queues\] text.max_queue = 2; fix: try again (in|later)"):
             await chat.answer(call("?"), Client())
         models.go_on.set()
         await asyncio.gather(answering, *waiting)
         assert is_empty(chat)
-        assert chat.snapshot().refused == {"queue_full": 1}
+        assert chat.figures().admission.refused == {"queue_full": 1}
 
     run(scenario())
 

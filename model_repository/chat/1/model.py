@@ -10,6 +10,7 @@ import numpy as np
 
 from proteus.backend.guard import Responses, responding
 from proteus.backend.heartbeat import beat
+from proteus.backend.metrics import DoorMetrics
 from proteus.backend.models import TritonFleet
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
@@ -40,15 +41,19 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         self.fleet = TritonFleet()
         self.chat = Chat.from_deployment(load_deployment(args), self.fleet)
+        self.metrics = DoorMetrics()
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
-        self.heart = self.heart or asyncio.create_task(beat())
+        self.heart = self.heart or asyncio.create_task(beat(self.tell))
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
         with responding(request) as responses:
             await self.chat.answer(read_call(request), Reply(responses))
+
+    def tell(self) -> None:
+        self.metrics.tell(self.chat.figures())
 
     def finalize(self) -> None:
         self.fleet.close()

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+from collections.abc import Callable
 
 BEAT_S = 1.0
 STANDSTILL_S = 10.0
 
 
-async def beat() -> None:
+async def beat(at_each: Callable[[], None]) -> None:
     """Run for as long as the loop does; the stacks of a process that ends go to the server's log."""
     try:
         while True:
             faulthandler.dump_traceback_later(STANDSTILL_S, exit=True)
+            at_each()
             await asyncio.sleep(BEAT_S)
     finally:
         faulthandler.cancel_dump_traceback_later()

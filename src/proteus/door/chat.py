@@ -19,14 +19,15 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from proteus.admission.admission import Snapshot
 from proteus.admission.ask import Ask
+from proteus.admission.figures import Figures
 from proteus.admission.gate import Gate
 from proteus.admission.ledger import Reservation
 from proteus.backend.fleet import Context, Fleet, LlmCall, LlmEnd
 from proteus.cache.key import PictureKeyFields, picture_key
 from proteus.cache.single_flight import SingleFlight
 from proteus.contract import CHAT, VISUAL_TOKENS
+from proteus.cost.buckets import patches_allocated, patches_used
 from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
@@ -76,6 +77,7 @@ class Chat:
         self._encoding = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
         self._max_open = _max_open(deployment)
         self._open = 0
+        self._downscaled = self._patches_used = self._patches_allocated = 0
 
     @classmethod
     def from_deployment(cls, deployment: Deployment, fleet: Fleet) -> Chat:
@@ -88,9 +90,14 @@ class Chat:
             fleet,
         )
 
-    def snapshot(self) -> Snapshot:
-        """What is held, waits and was refused, for metrics."""
-        return self._gate.snapshot()
+    def figures(self) -> Figures:
+        """What is held, waits, was refused and was padded, for metrics."""
+        return Figures(
+            admission=self._gate.snapshot(),
+            downscaled=self._downscaled,
+            patches_used=self._patches_used,
+            patches_allocated=self._patches_allocated,
+        )
 
     async def answer(self, call: Call, reply: Reply) -> None:
         """Stream the answer to `reply`, report last; raises ProteusError."""
@@ -103,10 +110,17 @@ class Chat:
                 if reservation is None:
                     reply.send("", (), _report(prepared, {}, LEFT_WAITING, 0, watch))
                     return
+                self._count(prepared)
                 with watch.stage("encode"):
                     encoded = await self._encode(prepared, call.context)
                 reservation.shrink(_without_decoding(prepared.resources))
                 await self._generate(prepared, encoded, call.context, reply, watch)
+
+    def _count(self, prepared: Prepared) -> None:
+        for cost in prepared.costs:
+            self._downscaled += cost.downscaled
+            self._patches_used += patches_used(cost.plan)
+            self._patches_allocated += patches_allocated(cost.plan)
 
     @contextmanager
     def _seat(self) -> Iterator[None]:
