@@ -8,7 +8,7 @@ import pytest
 
 from proteus.errors import InvalidMedia
 from proteus.media.damage import Damaged
-from proteus.media.mp3 import MAX_STEPS, probe_mp3
+from proteus.media.mp3 import MAX_STEPS, probe_mp3, read_frame
 from tests.media.corpus_av import num_samples, patched, same_sound, sound_bytes
 
 NO_COUNT = {"write_xing": "0", "id3v2_version": "0"}
@@ -53,6 +53,18 @@ def test_samples_of_a_file_without_a_count_are_those_of_its_frames(rate_hz: int,
 def test_ten_frames_are_found_whatever_is_around_them(before: bytes, behind: bytes) -> None:
     header = probe_mp3(memoryview(before + FRAME * 10 + behind))
     assert (num_samples(header), header.sample_rate_hz, header.channels) == (11_520, 44_100, 2)
+
+
+@pytest.mark.parametrize(
+    ("head", "num_bytes", "num_samples_of_it"),
+    [(b"\xff\xfb\x90\x64", 417, 1152), (b"\xff\xfb\x92\x64", 418, 1152), (b"\xff\xf3\x80\xc4", 208, 576),
+     (b"\xff\xe3\x18\xc4", 72, 576)],
+    ids=["MPEG 1", "MPEG 1, padded", "MPEG 2", "MPEG 2.5"],
+)  # fmt: skip
+def test_a_head_tells_the_bytes_and_samples_of_its_frame(head: bytes, num_bytes: int, num_samples_of_it: int) -> None:
+    frame = read_frame(memoryview(head), 0)
+    assert frame is not None
+    assert (frame.num_bytes, frame.num_samples) == (num_bytes, num_samples_of_it)
 
 
 def test_junk_between_frames_is_stepped_over() -> None:
