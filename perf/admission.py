@@ -3,8 +3,9 @@
     python -m perf.admission [--releases 5000] [--out perf/results/admission.json]
 
 Two decisions: `release`, of a finished request, with the admission of all those that fit then; `submit`, of one that
-comes. As many come as go, so the queues keep their length. Microseconds of wall time and of processor time: on a
-machine that others use too, the second is the cost of the decision, the first has their turns in it.
+comes. As many come as go, so the queues keep their length. Microseconds of processor time of all decisions, and of wall
+time of those during which no other program took the core. The shorter the queue, the more are admitted as they come and
+the fewer when another is released, so growth shows in the sum over both for one request, `request_cpu_us`, a mean.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import platform
 import random
+import resource
 import statistics
 import time
 from collections import deque
@@ -41,6 +43,7 @@ class Times:
 
     wall_us: float
     cpu_us: float
+    preempted: bool  # another program had the core meanwhile
 
 
 def limits_of(max_queue: int) -> AdmissionLimits:
@@ -93,16 +96,19 @@ class Bench:
 
 
 def timed(call: Callable[..., object], *arguments: object) -> Times:
+    lost = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
     wall_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
     call(*arguments)
     cpu_ns, wall_ns = time.thread_time_ns() - cpu_ns, time.perf_counter_ns() - wall_ns
-    return Times(wall_us=wall_ns / 1000, cpu_us=cpu_ns / 1000)
+    preempted = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw != lost
+    return Times(wall_us=wall_ns / 1000, cpu_us=cpu_ns / 1000, preempted=preempted)
 
 
 def summary(times: list[Times]) -> dict[str, float]:
-    row: dict[str, float] = {"decisions": len(times)}
-    for clock in ("wall_us", "cpu_us"):
-        cuts = statistics.quantiles([getattr(one, clock) for one in times], n=100, method="inclusive")
+    undisturbed = [one.wall_us for one in times if not one.preempted]
+    row: dict[str, float] = {"decisions": len(times), "preempted": len(times) - len(undisturbed)}
+    for clock, values in (("wall_us", undisturbed), ("cpu_us", [one.cpu_us for one in times])):
+        cuts = statistics.quantiles(values, n=100, method="inclusive")
         row |= {f"median_{clock}": round(cuts[49], 1), f"p99_{clock}": round(cuts[98], 1)}
     return row
 
@@ -113,19 +119,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("perf/results/admission.json"))
     arguments = parser.parse_args()
 
-    rows = []
+    decisions, requests = [], []
     for tenants, num_tenants in TENANTS.items():
         for num_queued in QUEUED:
             times = Bench(num_queued, num_tenants).times_us(arguments.releases)
             for decision, every in times.items():
-                rows.append({"decision": decision, "tenants": tenants, "queued": num_queued} | summary(every))
-                print(rows[-1])
+                decisions.append({"decision": decision, "tenants": tenants, "queued": num_queued} | summary(every))
+                print(decisions[-1])
+            both = sum(one.cpu_us for every in times.values() for one in every) / arguments.releases
+            requests.append({"tenants": tenants, "queued": num_queued, "request_cpu_us": round(both, 1)})
+            print(requests[-1])
     report = {
         "command": f"python -m perf.admission --releases {arguments.releases}",
         "versions": {"proteus": proteus.__version__, "python": platform.python_version()},
         "cores": os.cpu_count(),
         "load_1_min": round(os.getloadavg()[0], 1),
-        "decisions": rows,
+        "decisions": decisions,
+        "requests": requests,
     }
     arguments.out.write_text(json.dumps(report, indent=2) + "\n")
 
