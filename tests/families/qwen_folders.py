@@ -9,8 +9,9 @@ from typing import Any
 
 from proteus.families.family import Family, PlanRefused
 from proteus.families.table import load_family
-from tests.families.published_qwen import PUBLISHED
+from tests.families import published_qwen, published_tiles
 
+PUBLISHED = published_qwen.PUBLISHED | published_tiles.PUBLISHED
 ABSENT = object()
 
 
