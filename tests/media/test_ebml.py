@@ -9,7 +9,7 @@ import pytest
 
 from proteus.errors import InvalidMedia
 from proteus.media.damage import Damaged
-from proteus.media.ebml import MAX_ELEMENTS, probe_webm
+from proteus.media.ebml import MAX_ELEMENTS, MAX_FIELDS, probe_webm
 from tests.media.corpus_av import Video, same_video, sound_bytes, video_bytes
 
 RECIPES = (
@@ -150,9 +150,17 @@ def test_a_file_cut_anywhere_is_damage_when_its_size_was_told() -> None:
             probe_webm(memoryview(data[:end]))
 
 
-@pytest.mark.parametrize("where", ["cluster", "info"])
-def test_more_elements_than_are_counted_are_refused(where: str) -> None:
-    void = b"\xec\x80" * MAX_ELEMENTS
-    content = element(0x1F43B675, void) if where == "cluster" else element(0x1549A966, void + b"\xec\x80")
+def test_more_elements_than_are_counted_are_refused() -> None:
     with pytest.raises(InvalidMedia, match=f"limit: {MAX_ELEMENTS:,} elements"):
-        probe_webm(file(TRACKS, content))
+        probe_webm(file(TRACKS, element(0x1F43B675, b"\xec\x80" * MAX_ELEMENTS)))
+
+
+@pytest.mark.parametrize("kind", [0x1549A966, 0x1654AE6B], ids=["info", "tracks"])
+def test_more_fields_than_are_read_are_refused(kind: int) -> None:
+    with pytest.raises(InvalidMedia, match=f"limit: {MAX_FIELDS:,} fields"):
+        probe_webm(memoryview(HEAD + element(0x18538067, element(kind, b"\xec\x80" * (MAX_FIELDS + 1)))))
+
+
+def test_only_the_first_info_counts() -> None:
+    later = element(0x1549A966, element(0x4489, struct.pack(">d", 9e9)))
+    assert probe_webm(file(later, TRACKS, duration=200.0)).duration_s == 0.2

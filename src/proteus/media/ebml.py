@@ -16,6 +16,7 @@ from proteus.media.fields import number, too_many
 from proteus.media.header import VideoHeader
 
 MAX_ELEMENTS = 200_000  # walked over in one file
+MAX_FIELDS = 256  # of one parent: the head, a track
 VIDEO_TRACK, AUDIO_TRACK = 1, 2
 
 HEAD, DOC_TYPE = 0x1A45DFA3, 0x4282
@@ -84,7 +85,7 @@ class _Segment:
 
     def __init__(self, data: memoryview, start: int) -> None:
         self.data, self.start = data, start
-        self.ns_per_tick, self.told_ticks = 1_000_000, 0.0
+        self.is_told, self.ns_per_tick, self.told_ticks = False, 1_000_000, 0.0
         self.track: Track | None = None
         self.num_frames = self.cluster_tick = 0
         self.first_tick: int | None = None
@@ -127,7 +128,8 @@ class _Segment:
             self._take_block(element)
         elif element.kind == CLUSTER_TICK:
             self.cluster_tick = _whole(self.data, element)
-        elif element.kind == INFO:
+        elif element.kind == INFO and not self.is_told:
+            self.is_told = True
             info = _inside(self.data, element)
             self.ns_per_tick = _whole(self.data, info.get(NS_PER_TICK), 1_000_000)
             self.told_ticks = _real(self.data, info.get(DURATION))
@@ -182,7 +184,7 @@ def _children(data: memoryview, parent: Element) -> Iterator[Element]:
     at, end = parent.start, parent.end
     if end is None:
         raise Damaged
-    for _ in range(MAX_ELEMENTS):
+    for _ in range(MAX_FIELDS):
         if at >= end:
             return
         element = read_element(data, at)
@@ -190,7 +192,7 @@ def _children(data: memoryview, parent: Element) -> Iterator[Element]:
             raise Damaged
         yield element
         at = element.end
-    raise too_many("video", "elements", MAX_ELEMENTS)
+    raise too_many("video", "fields", MAX_FIELDS)
 
 
 def _inside(data: memoryview, parent: Element) -> dict[int, Element]:
