@@ -6,7 +6,8 @@ import pytest
 
 from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.families.family import EncoderInput
-from tests.families.qwen_folders import ABSENT, family_of, picture_tokens
+from tests.families.published_folders import ABSENT
+from tests.families.qwen_folders import family_of, picture_tokens
 
 NAME = "Mistral-Small-3.1-24B"
 
@@ -48,11 +49,11 @@ def test_four_patches_become_one_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"config.json:text_config": ABSENT}, "text_config.model_type = None; limit: known are mistral"),
-        ({"config.json:vision_config": ABSENT}, "vision_config.model_type = None; limit: known are pixtral"),
-        ({"config.json:spatial_merge_size": 1}, "spatial_merge_size = 2; limit: the model's 1"),
+        ({"config.json: text_config": ABSENT}, "text_config.model_type = None; limit: known are mistral"),
+        ({"config.json: vision_config": ABSENT}, "vision_config.model_type = None; limit: known are pixtral"),
+        ({"config.json: spatial_merge_size": 1}, "spatial_merge_size = 2; limit: the model's 1"),
         ({"processor_config.json": ABSENT}, "patch_size = 16; limit: the model's 14"),
-        ({"config.json:vision_feature_layer": [-1, -2]}, "vision_feature_layer = [-1, -2]"),
+        ({"config.json: vision_feature_layer": [-1, -2]}, "vision_feature_layer = [-1, -2]"),
     ],
 )
 def test_settings_of_another_rule_are_refused_at_load(tmp_path: Path, changes: dict[str, object], words: str) -> None:

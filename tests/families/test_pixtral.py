@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.families.family import EncoderInput, MediaPlan, PlanRefused
 from proteus.families.pixtral import Pixtral, token_grid
-from tests.families.qwen_folders import ABSENT, family_of, picture_tokens
+from tests.families.published_folders import ABSENT
+from tests.families.qwen_folders import family_of, picture_tokens
 
-CONFIG, IMAGES, PROCESSOR = "config.json:", "preprocessor_config.json:", "processor_config.json:"
+CONFIG, IMAGES, PROCESSOR = "config.json: ", "preprocessor_config.json: ", "processor_config.json: "
 
 
 @pytest.mark.parametrize(

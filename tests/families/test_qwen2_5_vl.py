@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.families.qwen2_5_vl import squares
-from tests.families.qwen_folders import ABSENT, family_of
+from tests.families.published_folders import ABSENT
+from tests.families.qwen_folders import family_of
 
-VISION = "config.json:vision_config."
+VISION = "config.json: vision_config."
 
 
 @given(st.integers(1, 200), st.integers(1, 20))

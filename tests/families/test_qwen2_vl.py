@@ -6,7 +6,8 @@ import pytest
 
 from proteus.families.family import EncoderInput, MediaPlan, PlanRefused
 from proteus.families.qwen2_vl import VIDEO_PIXELS, Qwen2Vl
-from tests.families.qwen_folders import ABSENT, family_of, picture_tokens
+from tests.families.published_folders import ABSENT
+from tests.families.qwen_folders import family_of, picture_tokens
 
 
 @pytest.mark.parametrize("name", ["Qwen2-VL-7B", "Qwen2.5-VL-7B"])
@@ -50,7 +51,7 @@ def test_clips_take_the_defaults_of_the_video_processor(
     tmp_path: Path, name: str, num_frames: int, height_px: int, width_px: int, tokens: int
 ) -> None:
     size = {"shortest_edge": VIDEO_PIXELS.min_pixels, "longest_edge": VIDEO_PIXELS.max_pixels}
-    family = family_of(tmp_path, name, {"video_preprocessor_config.json:size": size})
+    family = family_of(tmp_path, name, {"video_preprocessor_config.json: size": size})
     assert family.plan_video(num_frames, width_px, height_px).visual_tokens == tokens
 
 
@@ -80,12 +81,12 @@ def test_a_clip_of_nothing_is_refused(tmp_path: Path, num_frames: int, side_px: 
 def test_absent_keys_take_transformers_defaults(tmp_path: Path) -> None:
     keys = ("depth", "embed_dim", "mlp_ratio", "patch_size", "spatial_merge_size", "temporal_patch_size", "hidden_size")
     published = family_of(tmp_path, "Qwen2-VL-7B")
-    changes = {f"config.json:vision_config.{key}": ABSENT for key in keys}
+    changes = {f"config.json: vision_config.{key}": ABSENT for key in keys}
     assert family_of(tmp_path, "Qwen2-VL-7B", changes) == published
 
 
 def test_text_settings_may_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
     text = {"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 2, "num_hidden_layers": 28}
-    family = family_of(tmp_path, "Qwen2-VL-7B", {"config.json:text_config": {**text, "model_type": "qwen2_vl"}})
+    family = family_of(tmp_path, "Qwen2-VL-7B", {"config.json: text_config": {**text, "model_type": "qwen2_vl"}})
     assert isinstance(family, Qwen2Vl)
     assert (family.language.kv_heads, family.language.head_dim, family.language.context_tokens) == (2, 128, 32_768)

@@ -7,9 +7,10 @@ import pytest
 from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.families.family import PlanRefused
 from proteus.families.qwen3_vl import VIDEO_PIXELS, Qwen3Vl, pair_times_s
-from tests.families.qwen_folders import ABSENT, family_of, picture_tokens
+from tests.families.published_folders import ABSENT
+from tests.families.qwen_folders import family_of, picture_tokens
 
-CLIPS = "video_preprocessor_config.json:"
+CLIPS = "video_preprocessor_config.json: "
 DEFAULT_CLIPS = {CLIPS + "size": {"shortest_edge": VIDEO_PIXELS.min_pixels, "longest_edge": VIDEO_PIXELS.max_pixels}}
 
 
@@ -80,7 +81,7 @@ def test_what_the_video_processor_raises_on_is_refused(
 
 
 def test_every_deepstack_layer_has_a_merger(tmp_path: Path) -> None:
-    key = "config.json:vision_config.deepstack_visual_indexes"
+    key = "config.json: vision_config.deepstack_visual_indexes"
     assert [qwen3(tmp_path, {key: layers}).tower.mergers for layers in ([], [8], [8, 26, 27], ABSENT)] == [1, 2, 3, 4]
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.families.family import PlanRefused
 from proteus.families.qwen_grid import Grid, PatchRule, PixelRange, fit_sides
-from tests.families.qwen_folders import ABSENT, family_of
+from tests.families.published_folders import ABSENT
+from tests.families.qwen_folders import family_of
 
 PIXELS = PixelRange(3136, 1_003_520)
 SIDES = st.integers(1, 20_000)
@@ -54,8 +55,8 @@ def test_the_last_frame_is_repeated_to_fill_its_patch(num_frames: int) -> None:
     assert rule.grid(num_frames, 56, 28) == Grid(frames=(num_frames + 1) // 2, rows=2, cols=4)
 
 
-IMAGES = "preprocessor_config.json:"
-VISION = "config.json:vision_config."
+IMAGES = "preprocessor_config.json: "
+VISION = "config.json: vision_config."
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,8 @@ VISION = "config.json:vision_config."
         ({IMAGES + "max_pixels": ABSENT, IMAGES + "size": {"shortest_edge": 9}}, ["size.longest_edge = None"]),
         ({IMAGES + "cap_pixels_per_frame": True}, ["cap_pixels_per_frame = True"]),
         ({IMAGES + "video_processor_type": "OtherVideoProcessor"}, ["video_processor_type = 'OtherVideoProcessor'"]),
-        ({"video_preprocessor_config.json:patch_size": 16}, ["video_preprocessor_config.json: patch_size = 16"]),
-        ({"config.json:use_sliding_window": True}, ["config.json: use_sliding_window = True"]),
+        ({"video_preprocessor_config.json: patch_size": 16}, ["video_preprocessor_config.json: patch_size = 16"]),
+        ({"config.json: use_sliding_window": True}, ["config.json: use_sliding_window = True"]),
         ({"preprocessor_config.json": ABSENT}, ["preprocessor_config.json is missing"]),
     ],
 )

@@ -9,7 +9,7 @@ from proteus.families.family import EncoderInput, MediaPlan, PlanRefused
 from tests.families.qwen_folders import family_of
 
 NAME = "whisper-large-v3"
-CONFIG, FEATURES = "config.json:", "preprocessor_config.json:"
+CONFIG, FEATURES = "config.json: ", "preprocessor_config.json: "
 
 
 @pytest.mark.parametrize("num_samples", [1, 16_000, 480_000, 960_000])
