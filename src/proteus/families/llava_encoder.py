@@ -152,10 +152,10 @@ def read_video_processor(folder: Path) -> ConfigTable:
 
     Raises UnsupportedCheckpoint when there are none.
     """
-    try:
-        return read_processor_part(folder, "video_processor", "video_preprocessor_config.json")
-    except UnsupportedCheckpoint:
-        return read_processor_part(folder, "image_processor", "preprocessor_config.json")
+    own_file = "video_preprocessor_config.json"
+    if (folder / own_file).exists() or "video_processor" in read_processor(folder):
+        return read_processor_part(folder, "video_processor", own_file)
+    return read_image_processor(folder)
 
 
 def check_tile_px(table: ConfigTable, tile_px: int, *, crop_px: int | None = None, size_px: int) -> None:
