@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proteus.families.checkpoint import UnsupportedCheckpoint
@@ -61,6 +61,7 @@ def test_a_side_that_shrinks_to_nothing_is_refused_with_the_limit() -> None:
         token_grid(1025, 1, longest_edge_px=1024, cell_px=16)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 20_000), st.integers(1, 20_000))
 def test_a_grid_never_exceeds_the_longest_edge_and_turns_with_the_picture(width: int, height: int) -> None:
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proteus.families.checkpoint import UnsupportedCheckpoint
@@ -14,6 +14,7 @@ from tests.families.qwen_folders import family_of
 VISION = "config.json: vision_config."
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 20))
 def test_pieces_of_a_side_are_counted_one_by_one(length: int, window: int) -> None:
     pieces = [min(window, length - start) for start in range(0, length, window)]

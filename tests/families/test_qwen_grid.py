@@ -36,7 +36,7 @@ def test_exactly_200_times_is_taken() -> None:
     assert fit_sides(4000, 20, cell_px=28, pixels=PIXELS) == (4004, 28)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(SIDES, SIDES)
 def test_sides_are_whole_cells_in_the_range_up_to_a_cell_and_turn_with_the_picture(width: int, height: int) -> None:
     if max(width, height) > 200 * min(width, height):
@@ -49,6 +49,7 @@ def test_sides_are_whole_cells_in_the_range_up_to_a_cell_and_turn_with_the_pictu
     assert fit_sides(height, width, cell_px=28, pixels=PIXELS) == fitted[::-1]
 
 
+@settings(deadline=None)
 @given(st.integers(1, 99))
 def test_the_last_frame_is_repeated_to_fill_its_patch(num_frames: int) -> None:
     rule = PatchRule(patch_px=14, merge=2, patch_frames=2)
