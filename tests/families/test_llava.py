@@ -48,6 +48,11 @@ def test_sizes_of_older_checkpoints_are_plain_numbers(tmp_path: Path) -> None:
     assert family(tmp_path, processor={"size": 336, "crop_size": 336}) == family(tmp_path)
 
 
+def test_a_processor_may_squeeze_instead_of_crop(tmp_path: Path) -> None:
+    squeezed = family(tmp_path, processor={"size": {"height": 336, "width": 336}, "do_center_crop": False})
+    assert (squeezed.resize.size_px, squeezed.resize.crop_px) == ((336, 336), None)
+
+
 def test_processor_may_live_in_the_file_of_the_processor(tmp_path: Path) -> None:
     wanted = family(tmp_path)
     (tmp_path / "preprocessor_config.json").unlink()
