@@ -53,6 +53,12 @@ def test_a_processor_may_squeeze_instead_of_crop(tmp_path: Path) -> None:
     assert (squeezed.resize.size_px, squeezed.resize.crop_px) == ((336, 336), None)
 
 
+def test_a_processor_without_sizes_has_those_of_its_class(tmp_path: Path) -> None:
+    vision = {**CONFIG["vision_config"], "image_size": 224}
+    llava = family(tmp_path, {"vision_config": vision}, {"size": None, "crop_size": None})
+    assert (llava.resize.shortest_edge_px, llava.resize.crop_px, llava.visual_tokens) == (224, (224, 224), 256)
+
+
 def test_processor_may_live_in_the_file_of_the_processor(tmp_path: Path) -> None:
     wanted = family(tmp_path)
     (tmp_path / "preprocessor_config.json").unlink()

@@ -122,7 +122,7 @@ def _size(settings: ConfigTable) -> tuple[int | None, tuple[int, int] | None]:
         return settings.positive("size"), None
     named = {key: side for key, side in size.items() if side is not None} if isinstance(size, dict) else {}
     if set(named) == {"shortest_edge"}:
-        return settings.table("size").positive("shortest_edge"), None
+        return settings.table("size").positive("shortest_edge", 224), None
     if set(named) == {"height", "width"}:
         return None, settings.sides_px("size")
     raise settings.wrong("size", size, "shortest_edge, or height and width")
