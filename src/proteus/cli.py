@@ -22,9 +22,7 @@ from proteus.client import Answer, Client, ClientError, InvalidInput, Options
 from proteus.client.bill import bill_json, bill_lines
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
-from proteus.cost.report import draw_table, estimate_document, estimate_lines, estimate_table
 from proteus.errors import ProteusError
-from proteus.estimate import Wanted, estimate_draw, estimate_request
 from proteus.limits import TierName
 
 app = typer.Typer(
@@ -159,6 +157,9 @@ def cost(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """What a request would cost, from file headers alone: tokens, encoder work, KV memory."""
+    from proteus.cost.report import draw_table, estimate_document, estimate_lines, estimate_table
+    from proteus.estimate import Wanted, estimate_draw, estimate_request
+
     wanted = Wanted(
         files=files or (),
         image_sizes=image_size or (),
