@@ -94,9 +94,10 @@ def test_part_that_is_shown_is_the_size_in_heic_and_not_in_avif() -> None:
     assert probe_avif(data).upright_px == (68, 64)
 
 
-def test_picture_that_hides_most_of_what_is_decoded_is_refused() -> None:
-    with pytest.raises(InvalidPicture, match="8x8 px of the 16000x16000 px"):
-        probe_heic(heic((ispe(16_000, 16_000), clap(8, 1, 8, 1, 0, 1, 0, 1))))
+@pytest.mark.parametrize(("width_px", "height_px"), [(16_000, 16_000), (16_000, 8), (8, 16_000)])
+def test_picture_that_hides_most_of_what_is_decoded_is_refused(width_px: int, height_px: int) -> None:
+    with pytest.raises(InvalidPicture, match=f"8x8 px of the {width_px}x{height_px} px"):
+        probe_heic(heic((ispe(width_px, height_px), clap(8, 1, 8, 1, 0, 1, 0, 1))))
 
 
 @pytest.mark.parametrize(
