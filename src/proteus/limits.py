@@ -192,7 +192,7 @@ class ClassQueue(Section):
     """The queue of one latency class."""
 
     max_queue: NotNegative = Field(description="waiting requests; one more is refused with a hint when to come back")
-    weight: Count = Field(description="share of admissions while other classes wait as well")
+    weight: Count = Field(description="share of the admitted cost while other classes wait as well")
 
 
 class ClassQueues(Section):

@@ -156,16 +156,16 @@ class Admission:
     def _next(self) -> Ticket | None:
         """The first in fair order that fits and takes nothing that one before it waits for."""
         awaited: set[str] = set()
-        for place, ticket in enumerate(self._firsts()):
-            if not ticket.needs.isdisjoint(awaited):
-                continue
+        classes: set[LatencyClass] = set()
+        for ticket in self._firsts():
+            leads_its_class = ticket.ask.latency_class not in classes
+            classes.add(ticket.ask.latency_class)
             short = self.ledger.short(ticket.ask.vector)
-            if not short:
+            if not short and ticket.needs.isdisjoint(awaited):
                 return ticket
-            awaited |= short
-            if place == 0:  # what it was short of once stays set aside, or two resources in turn could pass it forever
+            if leads_its_class:  # what it was short of once stays set aside, or others could pass it in turn for ever
                 ticket.awaits |= short
-                awaited |= ticket.awaits
+            awaited |= short | ticket.awaits
         return None
 
     def _firsts(self) -> list[Ticket]:

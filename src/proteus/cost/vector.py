@@ -26,11 +26,14 @@ class ResourceVector:
     cross_kv_bytes: int = 0
 
     def __add__(self, other: ResourceVector) -> ResourceVector:
-        return ResourceVector(**{name: value + getattr(other, name) for name, value in self.named()})
+        return ResourceVector(**{name: getattr(self, name) + getattr(other, name) for name in NAMES})
 
     def __sub__(self, other: ResourceVector) -> ResourceVector:
-        return ResourceVector(**{name: value - getattr(other, name) for name, value in self.named()})
+        return ResourceVector(**{name: getattr(self, name) - getattr(other, name) for name in NAMES})
 
     def named(self) -> Iterator[tuple[str, int]]:
         """(name, value) of every field, in order."""
-        return ((field.name, getattr(self, field.name)) for field in fields(self))
+        return ((name, getattr(self, name)) for name in NAMES)
+
+
+NAMES = tuple(field.name for field in fields(ResourceVector))  # read once: admission adds vectors all the time
