@@ -42,7 +42,12 @@ CHANNELS = 3
 SPARE = 1
 START_S = 60.0
 RETRY_S = 1.0
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+# One thread, and memory that is kept from picture to picture: to fault it in anew would cost as much as a small decode.
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX"), "1"),
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
 
 Pixels = npt.NDArray[np.float32]
 
@@ -81,7 +86,7 @@ class Worker:
     @classmethod
     def start(cls, arguments: list[str]) -> Worker:
         ours, theirs = socket.socketpair()
-        environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+        environment = {**os.environ, **ENVIRONMENT}
         with theirs:
             process = subprocess.Popen(
                 arguments, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd="/", env=environment
@@ -173,6 +178,15 @@ class DecodePool:
         self._keeper.shutdown(cancel_futures=True)
         for worker in self._all():
             self._drop(worker)
+
+    def worker_pids(self) -> set[int]:
+        """Process ids of the workers, those included that have not started yet."""
+        return {worker.process.pid for worker in self._all()}
+
+    def idle_pids(self) -> set[int]:
+        """Process ids of those that wait for a picture."""
+        with self._idle.mutex:
+            return {worker.process.pid for worker in self._idle.queue}
 
     def _decode(self, data: bytes, target_px: Size | None) -> Pixels:
         check_bytes(len(data), self._image)
