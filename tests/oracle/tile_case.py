@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from proteus.families.family import Family
+from proteus.families.family import Family, PlanRefused
+from proteus.families.table import load_family
 from tests.oracle.case import Counts, Files, Hub, Images, Judge, Medium, Refusal, around, image_sizes, images
 from tests.oracle.weightless import blank, make_resize_weightless, picture
 
@@ -26,6 +27,7 @@ class TileCase(Hub):
     placeholder: str = "<image>"
     named_tokens: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[int, ...] = ()
+    pixels: str = "pixel_values"  # what the processor calls the encoder's input
     flops_sizes: tuple[tuple[int, int], ...] = ((640, 480), (300, 3000), (97, 31))
 
     def flops_media(self) -> tuple[Medium, ...]:
@@ -48,13 +50,15 @@ class TileCase(Hub):
         """The text that the processor puts in the place of each picture. Placeholders are counted as text: splitting
         thousands of them into tokens would take most of the time.
         """
-        processor = self.processor(folder)
+        processor, family = self.processor(folder), load_family(folder)
         settings = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs)["images_kwargs"]
 
         def ask(medium: Medium) -> Counts | Refusal:
             assert isinstance(medium, Images)
             pictures = [picture(width, height) for width, height in medium.sizes]
-            _, texts = processor._process_images(pictures, **settings)
+            inputs, texts = processor._process_images(pictures, **settings)
+            if other := self.other_shape(family, medium, inputs):
+                return other
             text = "".join(texts)
             visual = text.count(processor.image_token)
             return Counts(
@@ -62,6 +66,17 @@ class TileCase(Hub):
             )
 
         return ask
+
+    def other_shape(self, family: Family, medium: Images, inputs: Any) -> Refusal | None:
+        """What the encoder is given, where that is not what our plan of a single picture says."""
+        *_, count, _, rows, cols = inputs[self.pixels].shape
+        try:
+            ours = family.plan_image(*medium.sizes[0]).encoder_input
+        except PlanRefused:
+            return None
+        if (ours.count, ours.rows, ours.cols) == (count, rows, cols):
+            return None
+        return Refusal(f"gives the encoder {count} x {rows} x {cols} px, not {ours}")
 
     def full_judge(self, folder: Path) -> Judge | None:
         return self.asking(self.processor(folder), blank)

@@ -24,16 +24,15 @@ from tests.oracle.weightless import picture
 class Idefics2Case(TileCase):
     def judge(self, folder: Path) -> Judge:
         """The image processor on pictures without pixels; the text is the same for every one, so it is asked once."""
-        processor = self.processor(folder)
+        processor, family = self.processor(folder), load_family(folder)
         once = self.full_judge(folder)
         assert once is not None
         counts = once(Images(((20, 20),)))
 
         def ask(medium: Medium) -> Counts | Refusal:
             assert isinstance(medium, Images)
-            for width, height in medium.sizes:
-                processor.image_processor([[picture(width, height)]])
-            return counts
+            inputs = processor.image_processor([[picture(width, height)] for width, height in medium.sizes])
+            return self.other_shape(family, medium, inputs) or counts
 
         return ask
 

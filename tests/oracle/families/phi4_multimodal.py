@@ -123,6 +123,7 @@ PUBLISHED = Phi4Case(
     named_tokens=TOKENS,
     placeholder=TOKENS["image_token"],
     marks=steps(448, 12),
+    pixels="image_pixel_values",
     full_every=50,
 )
 CASES = (
