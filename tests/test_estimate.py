@@ -85,6 +85,20 @@ def test_drawing_is_counted_in_latent_tokens_and_evaluations() -> None:
     }
 
 
+def test_flamingo_and_fastv_are_options_over_the_same_encoder() -> None:
+    sizes = ["--image-size", "400x300", "--image-size", "300x400", "--checkpoint", str(DEMO.checkpoint_path)]
+    plain, seen, pruned = (
+        document(*sizes, *options)
+        for options in ([], ["--resample", "64", "--cross-every", "2"], ["--prune-after", "1", "--prune-drop", "0.75"])
+    )
+    one = 2 * 2 * 32 * 2  # keys and values · 2 heads · 32 wide · 16 bits
+    assert plain["total"]["kv_bytes"] == 4 * 72 * one
+    assert (seen["total"]["visual_tokens"], seen["total"]["kv_bytes"]) == (0, 4 * 2 * one)
+    assert seen["total"]["cross_kv_bytes"] == 2 * 128 * one
+    assert pruned["total"]["kv_bytes"] == (72 + 3 * 18) * one
+    assert {told["total"]["encoder_flops"] for told in (plain, seen, pruned)} == {plain["total"]["encoder_flops"]}
+
+
 def test_the_table_numbers_the_media_and_ends_with_a_total() -> None:
     done = proteus(*PICTURES[:2], "--text", "Which?")
     assert (done.exit_code, done.stderr) == (0, "")

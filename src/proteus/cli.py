@@ -77,6 +77,8 @@ def ask(
     seed: Annotated[int | None, typer.Option(help="Repeats a sampled answer.", show_default=False)] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
     cache_scope: Annotated[str | None, typer.Option(help="Share encoded pictures only within it.")] = None,
+    detail: Annotated[TierName | None, typer.Option(help="Quality tier of the pictures.", show_default=False)] = None,
+    batch: Annotated[bool, typer.Option("--batch", help="The answer can wait.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds for the whole answer.")] = None,
     url: Annotated[str, typer.Option(help="host:port of the server's gRPC port.")] = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
@@ -93,6 +95,8 @@ def ask(
         "seed": seed,
         "stop": stop or None,
         "cache_scope": cache_scope,
+        "detail": detail,
+        "latency_class": "batch" if batch else None,
         "timeout_s": timeout,
     }
     options = Options(**{name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
@@ -151,12 +155,21 @@ def cost(
     ] = None,
     frames_per_s: Annotated[float | None, typer.Option(min=0.001, help="Video frames taken in a second.")] = None,
     max_frames: Annotated[int | None, typer.Option(min=1, help="Video frames taken at most.")] = None,
+    resample: Annotated[
+        int | None, typer.Option(min=1, help="As Flamingo: so many rows a medium, seen by cross-attention.")
+    ] = None,
+    cross_every: Annotated[int, typer.Option(min=1, help="With --resample: layers for one that looks at them.")] = 4,
+    prune_after: Annotated[
+        int | None, typer.Option(min=1, help="As FastV: layers that see every visual token.")
+    ] = None,
+    prune_drop: Annotated[float, typer.Option(min=0, max=1, help="With --prune-after: share that is dropped.")] = 0.5,
     draw: Annotated[str | None, typer.Option(metavar="WxH", help="A picture to draw instead.")] = None,
     steps: Annotated[int, typer.Option(help="Denoise steps.")] = 20,
     branches: Annotated[int, typer.Option(help="Guidance branches: 2, or 1 without guidance.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """What a request would cost, from file headers alone: tokens, encoder work, KV memory."""
+    from proteus.cost.fusion import FlamingoContract, PruneAfter
     from proteus.cost.report import draw_table, estimate_document, estimate_lines, estimate_table
     from proteus.estimate import Wanted, estimate_draw, estimate_request
 
@@ -171,6 +184,8 @@ def cost(
         kv_value_bytes=kv_bytes,
         frames_per_s=frames_per_s,
         max_frames=max_frames,
+        fusion=FlamingoContract(resampled_rows=resample, cross_every=cross_every) if resample is not None else None,
+        pruning=PruneAfter(layer=prune_after, drop=prune_drop) if prune_after is not None else None,
     )
     with _told_plainly():
         if draw is not None:

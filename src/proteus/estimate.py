@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from proteus.cost.draw import DrawCost, LatentGrid, plan_draw
+from proteus.cost.fusion import FlamingoContract, PruneAfter
 from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.report import Estimate, Line
 from proteus.deployment import Deployment
@@ -45,6 +46,8 @@ class Wanted:
     kv_value_bytes: int | None = None  # None: of our own engine with a deployment, else 2 (fp16, bf16)
     frames_per_s: float | None = None  # None: the deployment's, or DEFAULT_FRAMES_PER_S
     max_frames: int | None = None
+    fusion: FlamingoContract | None = None
+    pruning: PruneAfter | None = None
 
 
 class Estimator:
@@ -56,6 +59,8 @@ class Estimator:
             family=load_family(checkpoint),
             tiers=deployment.tiers if deployment is not None else None,
             kv_value_bytes=wanted.kv_value_bytes or (2 if deployment is None else KV_VALUE_BYTES),
+            fusion=wanted.fusion,
+            pruning=wanted.pruning,
         )
 
     def estimate(self) -> Estimate:

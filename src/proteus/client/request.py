@@ -12,7 +12,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeAlias, TypedDict, runtime_checkable
+from typing import IO, Any, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 from tritonclient.grpc import service_pb2
 
@@ -42,6 +42,10 @@ class Options(TypedDict, total=False):
     seed: int | None
     stop: Sequence[str] | str  # the text ends before the first of these
     cache_scope: str  # requests share encoded pictures only within one scope
+    tenant: str  # whose share of the server's capacity it is; else the cache scope
+    latency_class: Literal["interactive", "batch"]  # "batch" can wait
+    deadline_ms: int  # to be started; a request that waits longer is refused
+    detail: Literal["low", "auto", "high"]  # quality tier of every picture part that names none
     timeout_s: float | None  # for the whole answer; None waits without end
 
 
@@ -60,7 +64,8 @@ def build_request(messages: Sequence[Message], pictures: Sequence[Picture] | Pic
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}; there are {', '.join(Options.__annotations__)}")
-    document = {"messages": list(messages), **{name: value for name, value in options.items() if name != "timeout_s"}}
+    fields = {name: value for name, value in options.items() if name not in ("timeout_s", "detail")}
+    document = {"messages": _with_detail(messages, options.get("detail")), **fields}
     if "stop" in document:
         document["stop"] = [options["stop"]] if isinstance(options["stop"], str) else list(options["stop"])
     files = [read_picture(picture) for picture in listed(pictures)]
@@ -72,6 +77,23 @@ def build_request(messages: Sequence[Message], pictures: Sequence[Picture] | Pic
         _add_tensor(request, "image_bytes", "UINT8", sum(map(len, files)), b"".join(files))
         _add_tensor(request, "image_lengths", "INT64", len(files), struct.pack(f"<{len(files)}q", *map(len, files)))
     return request
+
+
+def _with_detail(messages: Sequence[Message], detail: str | None) -> list[Message]:
+    """The messages, `detail` written into every picture part without one."""
+    if detail is None:
+        return list(messages)
+    return [
+        {**message, "content": [_part_with_detail(part, detail) for part in message["content"]]}
+        if isinstance(message.get("content"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _part_with_detail(part: Any, detail: str) -> Any:
+    is_picture = isinstance(part, Mapping) and part.get("type") == "image"
+    return {"detail": detail, **part} if is_picture else part
 
 
 def listed(pictures: Sequence[Picture] | Picture) -> list[Picture]:

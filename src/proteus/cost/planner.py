@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proteus.cost.buckets import Bucket, bucket_of
+from proteus.cost.fusion import FlamingoContract, PruneAfter
 from proteus.cost.vector import ResourceVector
 from proteus.errors import MediaTooLarge
-from proteus.families.family import Family, MediaPlan, PlanRefused
+from proteus.families.family import ASSUMED_FRAMES_PER_S, Family, MediaPlan, PlanRefused
 from proteus.limits import Tier, TierName, Tiers
 from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 from proteus.media.sampling import sample_frames, samples_at
@@ -32,11 +33,17 @@ class MediaCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """Plans for one checkpoint; without tiers every picture keeps its size. `kv_value_bytes`: of one cached scalar."""
+    """Plans for one checkpoint; without tiers every picture keeps its size. `kv_value_bytes`: of one cached scalar.
+
+    `fusion` accounts the same encoder in front of a language model that sees as Flamingo does, `pruning` one that drops
+    visual tokens after some layers as FastV does.
+    """
 
     family: Family
     tiers: Tiers | None = None
     kv_value_bytes: int = 2
+    fusion: FlamingoContract | None = None
+    pruning: PruneAfter | None = None
 
     def picture(
         self, header: PictureHeader, num_bytes: int, *, tier: TierName = "auto", images_in_request: int = 1
@@ -57,7 +64,8 @@ class Planner:
     def video(self, header: VideoHeader, num_bytes: int, *, frames_per_s: float, max_frames: int) -> MediaCost:
         """The frames that the policy takes; raises PlanRefused, or InvalidMedia for a clip of no frames."""
         frames = sample_frames(header, frames_per_s=frames_per_s, max_frames=max_frames)
-        plan = self.family.plan_video(len(frames), header.width_px, header.height_px)
+        rate = len(frames) / header.duration_s if header.duration_s > 0 else ASSUMED_FRAMES_PER_S
+        plan = self.family.plan_video(len(frames), header.width_px, header.height_px, frames_per_s=rate)
         frame_pixels = header.width_px * header.height_px
         resources = self._resources(
             plan,
@@ -98,7 +106,7 @@ class Planner:
         frames: int = 0,
         media_ms: int = 0,
     ) -> ResourceVector:
-        language = self.family.language
+        prompt = self._in_prompt(plan)
         return ResourceVector(
             items=1,
             media_bytes=num_bytes,
@@ -108,10 +116,27 @@ class Planner:
             media_ms=media_ms,
             patches=plan.patches,
             encoder_flops=plan.encoder_flops,
-            visual_tokens=plan.visual_tokens,
-            text_tokens=plan.wrapper_tokens,
-            kv_bytes=language.self_kv_bytes(plan.prompt_tokens, self.kv_value_bytes),
-            cross_kv_bytes=language.cross_kv_bytes(plan.cross_rows, self.kv_value_bytes),
+            visual_tokens=prompt.visual_tokens,
+            text_tokens=prompt.text_tokens,
+            kv_bytes=prompt.kv_bytes,
+            cross_kv_bytes=prompt.cross_kv_bytes,
+        )
+
+    def _in_prompt(self, plan: MediaPlan) -> ResourceVector:
+        """Positions and memory that the medium takes of the language model."""
+        language, value_bytes = self.family.language, self.kv_value_bytes
+        visual_tokens, text_tokens = plan.visual_tokens, plan.wrapper_tokens
+        cross_kv_bytes = language.cross_kv_bytes(plan.cross_rows, value_bytes)
+        if self.fusion is not None:
+            visual_tokens, text_tokens = 0, self.fusion.marker_tokens
+            cross_kv_bytes = self.fusion.cross_kv_bytes(language, 1, value_bytes)
+        kv_bytes = language.self_kv_bytes(visual_tokens + text_tokens, value_bytes)
+        if self.pruning is not None:
+            kv_bytes = self.pruning.kv_bytes(
+                language, visual_tokens=visual_tokens, text_tokens=text_tokens, value_bytes=value_bytes
+            )
+        return ResourceVector(
+            visual_tokens=visual_tokens, text_tokens=text_tokens, kv_bytes=kv_bytes, cross_kv_bytes=cross_kv_bytes
         )
 
     def _fit(

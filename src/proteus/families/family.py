@@ -16,6 +16,7 @@ from proteus.families.language_model import LanguageModel
 
 Modality = Literal["image", "video", "audio"]
 RGB_BYTES = 3
+ASSUMED_FRAMES_PER_S = 24.0  # by transformers' processors, of frames that come without a rate
 
 
 class PlanRefused(InvalidRequest):
@@ -75,8 +76,13 @@ class Family(ABC):
         """Plan one picture; raises PlanRefused where the family's processor raises."""
         raise self.refuses("image")
 
-    def plan_video(self, num_frames: int, width_px: int, height_px: int) -> MediaPlan:
-        """Plan a clip of `num_frames` frames already sampled; raises PlanRefused where the processor raises."""
+    def plan_video(
+        self, num_frames: int, width_px: int, height_px: int, *, frames_per_s: float = ASSUMED_FRAMES_PER_S
+    ) -> MediaPlan:
+        """Plan a clip of `num_frames` frames already sampled, `frames_per_s` of them in a second.
+
+        Raises PlanRefused where the processor raises.
+        """
         raise self.refuses("video")
 
     def plan_audio(self, num_samples: int) -> MediaPlan:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from proteus.families.checkpoint import ConfigTable
-from proteus.families.family import EncoderInput, MediaPlan, Modality, video_bytes
+from proteus.families.family import ASSUMED_FRAMES_PER_S, EncoderInput, MediaPlan, Modality, video_bytes
 from proteus.families.llava_encoder import check_tile_px, read_video_processor
 from proteus.families.llava_next import SIDE_PX, LlavaNext
 
@@ -34,7 +34,9 @@ class LlavaNextVideo(LlavaNext):
             raise config.wrong("spatial_pool_stride", stride, f"a quarter of {encoder.tile_patches} patches a frame")
         return cls(encoder=encoder, pinpoints=family.pinpoints, language=family.language)
 
-    def plan_video(self, num_frames: int, width_px: int, height_px: int) -> MediaPlan:
+    def plan_video(
+        self, num_frames: int, width_px: int, height_px: int, *, frames_per_s: float = ASSUMED_FRAMES_PER_S
+    ) -> MediaPlan:
         """A quarter of the patches for each frame, whatever its size."""
         decode_bytes = video_bytes(num_frames, width_px, height_px)
         tokens = self.encoder.tile_patches // 4 * num_frames

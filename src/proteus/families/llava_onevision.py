@@ -13,7 +13,15 @@ from typing import Any, ClassVar, Self
 
 from proteus.families.anyres import Kept, Pinpoints, best_pinpoint, kept_features, read_pinpoints
 from proteus.families.checkpoint import ConfigTable, UnsupportedCheckpoint, read_processor
-from proteus.families.family import EncoderInput, Family, MediaPlan, Modality, picture_bytes, video_bytes
+from proteus.families.family import (
+    ASSUMED_FRAMES_PER_S,
+    EncoderInput,
+    Family,
+    MediaPlan,
+    Modality,
+    picture_bytes,
+    video_bytes,
+)
 from proteus.families.language_model import LanguageModel, read_language_model
 from proteus.families.llava_encoder import (
     SIGLIP,
@@ -79,7 +87,9 @@ class LlavaOnevision(Family):
         tokens = self.encoder.tile_patches + kept.rows * (kept.cols + 1)
         return self._plan("image", tokens, 1 + rows * cols, decode_bytes)
 
-    def plan_video(self, num_frames: int, width_px: int, height_px: int) -> MediaPlan:
+    def plan_video(
+        self, num_frames: int, width_px: int, height_px: int, *, frames_per_s: float = ASSUMED_FRAMES_PER_S
+    ) -> MediaPlan:
         """The same for frames of any size. Frames go through the connector before they are halved."""
         decode_bytes = video_bytes(num_frames, width_px, height_px)
         return self._plan("video", num_frames * math.ceil(self.encoder.grid / 2) ** 2 + 1, num_frames, decode_bytes)

@@ -14,7 +14,7 @@ from typing import Self
 
 from proteus.families import flops
 from proteus.families.checkpoint import ConfigTable
-from proteus.families.family import MediaPlan
+from proteus.families.family import ASSUMED_FRAMES_PER_S, MediaPlan
 from proteus.families.language_model import LanguageModel
 from proteus.families.qwen_grid import (
     Grid,
@@ -36,7 +36,6 @@ from proteus.families.qwen_grid import (
 
 PATCH_PX = 16
 VIDEO_PIXELS = PixelRange(128 * 32 * 32, 768 * 32 * 32)  # of the whole clip
-ASSUMED_FRAMES_PER_S = 24.0  # by the processor, of frames that come without a rate
 TIME_TOKENS = 5  # "<", ".", a decimal, " seconds", ">"
 EDGE_TOKENS = 2  # start and end of a frame pair
 

@@ -15,7 +15,15 @@ from pathlib import Path
 
 from proteus.families import flops
 from proteus.families.checkpoint import ConfigTable, read_processor_part
-from proteus.families.family import EncoderInput, Family, MediaPlan, Modality, PlanRefused, picture_bytes
+from proteus.families.family import (
+    ASSUMED_FRAMES_PER_S,
+    EncoderInput,
+    Family,
+    MediaPlan,
+    Modality,
+    PlanRefused,
+    picture_bytes,
+)
 from proteus.families.language_model import LanguageModel, read_language_model
 
 MAX_ASPECT_RATIO = 200
@@ -91,7 +99,9 @@ class QwenVl(Family):
         fitted = fit_sides(width_px, height_px, cell_px=self.patch_rule.cell_px, pixels=self.image_pixels)
         return self.plan("image", self.patch_rule.grid(1, *fitted), decode_bytes)
 
-    def plan_video(self, num_frames: int, width_px: int, height_px: int) -> MediaPlan:
+    def plan_video(
+        self, num_frames: int, width_px: int, height_px: int, *, frames_per_s: float = ASSUMED_FRAMES_PER_S
+    ) -> MediaPlan:
         """Plan a clip, each frame fitted like a picture; raises PlanRefused without frames or as for a picture."""
         decode_bytes = clip_bytes(num_frames, width_px, height_px)
         fitted = fit_sides(width_px, height_px, cell_px=self.patch_rule.cell_px, pixels=self.video_pixels)
