@@ -82,8 +82,8 @@ class OracleCase(Protocol):
         """Build transformers' answer from the folder; asked for every medium, so it should be cheap."""
 
     def full_judge(self, folder: Path) -> Judge | None:
-        """A real processor call on blank media, asked for every `full_every`-th medium of at most `full_pixels`;
-        None when `judge` makes real calls already.
+        """A real processor call on blank media, asked once for `full_every` media, of at most `full_pixels`; None when
+        `judge` makes real calls already.
         """
 
     full_every: int

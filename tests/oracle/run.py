@@ -106,7 +106,8 @@ def compare(case: OracleCase, family: Family, folder: Path, known: Progressed, c
             judged(judge, medium, mine, known)
             known.judged += 1
             known.refusals_agreed += isinstance(mine, Refusal)
-            if full_judge and known.judged % case.full_every == 0 and medium.pixels <= case.full_pixels:
+            due = known.full_calls < known.judged // case.full_every  # else the next medium that is small enough
+            if full_judge and due and medium.pixels <= case.full_pixels:
                 known.full_calls += judged(full_judge, medium, mine, known)
         known.seconds += time.perf_counter() - start
         yield

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from proteus.families.table import KNOWN
+from tests.oracle.case import Hub
 from tests.oracle.run import all_cases
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,13 @@ def test_plans_equal_the_processors_of_transformers(name: str, results: dict[str
 @pytest.mark.parametrize("name", [case.name for case in CASES if case.flops_media()])
 def test_encoder_operations_equal_those_that_torch_counts(name: str, results: dict[str, Any]) -> None:
     assert [one["ours"] for one in results[name]["flops"]] == [one["theirs"] for one in results[name]["flops"]]
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_some_media_go_through_a_real_call(name: str, results: dict[str, Any]) -> None:
+    (case,) = (case for case in CASES if case.name == name)
+    if type(case).full_judge is not Hub.full_judge:
+        assert results[name]["full_calls"] > 0
 
 
 def test_every_family_is_judged() -> None:
