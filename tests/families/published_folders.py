@@ -23,8 +23,8 @@ def load_changed(
     """
     documents: dict[str, Any] = copy.deepcopy(dict(files))
     for place, value in (changes or {}).items():
-        file, _, path = place.partition(": ")
-        put(documents, [file, *path.split(".")] if path else [file], value)
+        file, _, path = place.partition(":")
+        put(documents, [file, *path.strip().split(".")] if path else [file], value)
     for name, document in documents.items():
         (folder / name).write_text(json.dumps(document), encoding="utf-8")
     return load_family(folder)

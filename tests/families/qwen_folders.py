@@ -1,4 +1,4 @@
-"""Families read from the published files of `published_qwen`, with changes."""
+"""Families read from the published files of `published_qwen` and `published_tiles`, with changes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proteus.families.family import Family, PlanRefused
-from tests.families.published_folders import load_changed
-from tests.families.published_qwen import PUBLISHED
+from tests.families import published_qwen, published_tiles
+from tests.families.published_folders import ABSENT, load_changed
+
+__all__ = ["ABSENT", "family_of", "picture_tokens"]
+PUBLISHED = published_qwen.PUBLISHED | published_tiles.PUBLISHED
 
 
 def family_of(folder: Path, name: str, changes: Mapping[str, object] | None = None) -> Family:
