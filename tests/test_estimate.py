@@ -131,3 +131,10 @@ def test_what_cannot_be_estimated_is_said_in_one_line(arguments: list[str], word
 def test_a_size_is_whole_numbers_and_a_cross(text: str) -> None:
     with pytest.raises(InvalidRequest, match="WIDTHxHEIGHT"):
         parse_size(text)
+
+
+def test_the_encoder_shapes_of_a_deployment_are_listed() -> None:
+    assert proteus("--buckets").stdout == "96x96 tiles\n"
+    assert json.loads(proteus("--buckets", "--json").stdout) == [
+        {"kind": "tiles", "rows": 96, "cols": 96, "label": "96x96 tiles"}
+    ]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from proteus.cost.buckets import Bucket
 from proteus.cost.draw import DrawCost, LatentGrid, plan_draw
 from proteus.cost.fusion import FlamingoContract, PruneAfter
-from proteus.cost.planner import MediaCost, Planner
+from proteus.cost.planner import MediaCost, Planner, picture_buckets
 from proteus.cost.report import Estimate, Line
 from proteus.deployment import Deployment
 from proteus.errors import InvalidRequest, ProteusError
@@ -172,6 +173,12 @@ def estimate_request(wanted: Wanted, *, checkpoint: Path | None, deployment: Pat
         return Estimator(checkpoint, wanted).estimate()
     loaded = Deployment.load(deployment)
     return Estimator(loaded.checkpoint_path, wanted, loaded).estimate()
+
+
+def deployment_buckets(deployment: Path) -> tuple[Bucket, ...]:
+    """The encoder shapes that pictures within the deployment's contract need."""
+    loaded = Deployment.load(deployment)
+    return picture_buckets(Planner(family=load_family(loaded.checkpoint_path), tiers=loaded.tiers), loaded.image)
 
 
 def estimate_draw(size: str, *, steps: int, branches: int, checkpoint: Path | None) -> DrawCost:

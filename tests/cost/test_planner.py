@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proteus.cost.planner import Planner, scaled
+from proteus.cost.buckets import Bucket
+from proteus.cost.planner import Planner, picture_buckets, scaled
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.errors import MediaTooLarge
 from proteus.families.family import Family, PlanRefused
 from proteus.families.llava import LlavaFamily
 from proteus.families.table import load_family
-from proteus.limits import Tier, Tiers
+from proteus.limits import Tier, TierName, Tiers
 from proteus.media.header import PictureHeader
 from tests.families.published_qwen import PUBLISHED
 
@@ -30,6 +31,14 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Family:
     for file, content in PUBLISHED[name].items():
         (folder / file).write_text(json.dumps(content))
     return load_family(folder)
+
+
+@pytest.fixture(scope="module")
+def qwen_buckets(qwen: Family) -> tuple[Planner, tuple[Bucket, ...]]:
+    planner = Planner(
+        family=qwen, tiers=tiers(low=tier(262_144, 256), auto=tier(4_000_000, 1024), high=tier(10**8, 3000))
+    )
+    return planner, picture_buckets(planner, DEMO.image)
 
 
 def picture(width_px: int, height_px: int, orientation: int = 1) -> PictureHeader:
@@ -102,6 +111,34 @@ def test_what_the_family_refuses_stays_refused_in_every_tier(qwen: Family) -> No
     for size in ((2, 500), (10_000, 10), (0, 5)):
         with pytest.raises(PlanRefused):
             planner.picture(picture(*size), 1, tier="low")
+
+
+def test_a_contract_has_one_bucket_where_the_encoder_has_one_shape() -> None:
+    (bucket,) = picture_buckets(Planner(family=LLAVA, tiers=DEMO.tiers), DEMO.image)
+    assert bucket.label == "96x96 tiles"
+
+
+@given(st.integers(8, 3000), st.integers(8, 3000), st.sampled_from(["low", "auto", "high"]))
+@settings(max_examples=150, deadline=None)
+def test_every_picture_within_the_contract_falls_into_one_of_its_buckets(
+    qwen_buckets: tuple[Planner, tuple[Bucket, ...]], width_px: int, height_px: int, name: TierName
+) -> None:
+    planner, buckets = qwen_buckets
+    short_px, long_px = sorted((width_px, height_px))
+    if long_px > DEMO.image.max_aspect_ratio * short_px:
+        return
+    try:
+        cost = planner.picture(picture(width_px, height_px), 1, tier=name)
+    except (PlanRefused, MediaTooLarge):
+        return
+    assert cost.bucket in buckets
+
+
+def test_buckets_end_where_the_contract_ends(qwen_buckets: tuple[Planner, tuple[Bucket, ...]]) -> None:
+    planner, buckets = qwen_buckets
+    most = planner.tiers.high.max_visual_tokens if planner.tiers is not None else 0
+    assert [bucket.cols for bucket in buckets] == sorted(bucket.cols for bucket in buckets)
+    assert buckets[-2].cols < 4 * most <= buckets[-1].cols  # four patches a token
 
 
 def test_text_and_answer_are_reserved_whole() -> None:

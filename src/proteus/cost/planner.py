@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from proteus.cost.buckets import Bucket, bucket_of
+from proteus.cost.buckets import Bucket, bucket_of, buckets_for
 from proteus.cost.fusion import FlamingoContract, PruneAfter
 from proteus.cost.vector import ResourceVector
 from proteus.errors import MediaTooLarge
 from proteus.families.family import ASSUMED_FRAMES_PER_S, Family, MediaPlan, PlanRefused
-from proteus.limits import Tier, TierName, Tiers
+from proteus.limits import ImageLimits, Tier, TierName, Tiers
 from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 from proteus.media.sampling import sample_frames, samples_at
 
+PROPORTIONS = 48  # tried on each side of the square
 SHRINK = 0.97  # of both sides, from one try to the next
 SampledVideo = tuple[int, ...]  # indices of the frames that are given to the encoder
 
@@ -162,6 +163,36 @@ class Planner:
                 break
         visual_tokens = plan.visual_tokens if plan is not None else 0
         raise _over(tier, f"{visual_tokens:,} visual tokens", "max_visual_tokens", caps.max_visual_tokens)
+
+
+def picture_buckets(planner: Planner, limits: ImageLimits) -> tuple[Bucket, ...]:
+    """Every bucket that a picture within the contract can fall into, in any of the planner's tiers.
+
+    The largest plans are those of the largest pictures, at one proportion or another: all are tried between the two
+    most elongated ones, and the smallest sizes with them.
+    """
+    tiers: Sequence[TierName] = ("low", "auto", "high") if planner.tiers is not None else ("auto",)
+    plans = []
+    for tier in tiers:
+        caps = getattr(planner.tiers, tier) if planner.tiers is not None else None
+        pixels = min(limits.max_pixels, caps.max_pixels) if caps is not None else limits.max_pixels
+        for width_px, height_px in _corners(pixels, limits):
+            header = PictureHeader(format="png", width_px=width_px, height_px=height_px)
+            try:
+                plans.append(planner.picture(header, 0, tier=tier).plan)
+            except (PlanRefused, MediaTooLarge):
+                continue
+    return buckets_for(plans)
+
+
+def _corners(pixels: int, limits: ImageLimits) -> Iterator[tuple[int, int]]:
+    """Sizes of `pixels` at proportions from one most elongated to the other, and the smallest at each."""
+    for step in range(-PROPORTIONS, PROPORTIONS + 1):
+        ratio = limits.max_aspect_ratio ** (step / PROPORTIONS)
+        for height_px in (math.sqrt(pixels / ratio), limits.min_side_px * max(1.0, 1 / ratio)):
+            width_px = height_px * ratio
+            shrink = min(1.0, limits.max_side_px / max(width_px, height_px))
+            yield max(1, math.floor(width_px * shrink)), max(1, math.floor(height_px * shrink))
 
 
 def _sizes(size_px: tuple[int, int], scale: float) -> Iterator[tuple[int, int]]:
