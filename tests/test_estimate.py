@@ -134,7 +134,7 @@ def test_a_size_is_whole_numbers_and_a_cross(text: str) -> None:
 
 
 def test_the_encoder_shapes_of_a_deployment_are_listed() -> None:
-    assert proteus("--buckets").stdout == "96x96 tiles\n"
-    assert json.loads(proteus("--buckets", "--json").stdout) == [
+    assert CliRunner().invoke(app, ["buckets"]).stdout == "96x96 tiles\n"
+    assert json.loads(CliRunner().invoke(app, ["buckets", "--json"]).stdout) == [
         {"kind": "tiles", "rows": 96, "cols": 96, "label": "96x96 tiles"}
     ]

@@ -163,7 +163,6 @@ def cost(
         int | None, typer.Option(min=1, help="As FastV: layers that see every visual token.")
     ] = None,
     prune_drop: Annotated[float, typer.Option(min=0, max=1, help="With --prune-after: share that is dropped.")] = 0.5,
-    buckets: Annotated[bool, typer.Option("--buckets", help="List the deployment's encoder shapes instead.")] = False,
     draw: Annotated[str | None, typer.Option(metavar="WxH", help="A picture to draw instead.")] = None,
     steps: Annotated[int, typer.Option(help="Denoise steps.")] = 20,
     branches: Annotated[int, typer.Option(help="Guidance branches: 2, or 1 without guidance.")] = 2,
@@ -172,7 +171,7 @@ def cost(
     """What a request would cost, from file headers alone: tokens, encoder work, KV memory."""
     from proteus.cost.fusion import FlamingoContract, PruneAfter
     from proteus.cost.report import draw_table, estimate_document, estimate_lines, estimate_table
-    from proteus.estimate import Wanted, deployment_buckets, estimate_draw, estimate_request
+    from proteus.estimate import Wanted, estimate_draw, estimate_request
 
     wanted = Wanted(
         files=files or (),
@@ -189,10 +188,6 @@ def cost(
         pruning=PruneAfter(layer=prune_after, drop=prune_drop) if prune_after is not None else None,
     )
     with _told_plainly():
-        if buckets:
-            shapes = [asdict(bucket) | {"label": bucket.label} for bucket in deployment_buckets(deployment)]
-            typer.echo(json.dumps(shapes, indent=2) if as_json else "\n".join(shape["label"] for shape in shapes))
-            return
         if draw is not None:
             drawn = estimate_draw(draw, steps=steps, branches=branches, checkpoint=checkpoint)
             _print(asdict(drawn) if as_json else draw_table(draw, drawn))
@@ -201,6 +196,19 @@ def cost(
     if not as_json:
         typer.echo(estimate_lines(estimate))
     _print(estimate_document(estimate) if as_json else estimate_table(estimate))
+
+
+@app.command()
+def buckets(
+    deployment: DeploymentFile = DEMO_DEPLOYMENT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
+) -> None:
+    """List the encoder shapes that pictures within a deployment's contract need."""
+    from proteus.estimate import deployment_buckets
+
+    with _told_plainly():
+        shapes = [asdict(bucket) | {"label": bucket.label} for bucket in deployment_buckets(deployment)]
+    typer.echo(json.dumps(shapes, indent=2) if as_json else "\n".join(shape["label"] for shape in shapes))
 
 
 @app.command()
