@@ -31,3 +31,10 @@ def test_a_text_without_a_code_of_ours_is_kept_whole(text: str) -> None:
 def test_a_request_id_that_triton_puts_first_is_dropped() -> None:
     parsed = ServerError.parse("[request id: <id_unknown>] queue_full: 3 are waiting")
     assert (parsed.code, parsed.message) == ("queue_full", "3 are waiting")
+
+
+def test_the_hint_when_to_come_back_is_a_number() -> None:
+    full = QueueFull("64 requests wait", limit="[admission.queues] text.max_queue = 64", retry_after_s=2.34)
+    assert ServerError.parse(str(full)).retry_after_s == 2.3
+    assert ServerError.parse(str(QueueFull("full", limit="1"))).retry_after_s is None
+    assert ServerError.parse("invalid_request: no").retry_after_s is None

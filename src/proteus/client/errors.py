@@ -16,6 +16,8 @@ _CODED = re.compile(
     r"(?P<code>[a-z]+(?:_[a-z]+)*): (?P<what>.*?)(?:; limit: (?P<limit>.*?))?(?:; fix: (?P<fix>.*))?", re.DOTALL
 )
 
+_RETRY = re.compile(r"try again in (?P<s>[0-9]+\.[0-9]) s")
+
 
 class ClientError(Exception):
     """Anything this library raises on purpose."""
@@ -47,6 +49,12 @@ class ServerError(ClientError):
             parts.append(f"fix: {fix}")
         super().__init__("; ".join(parts))
         self.code, self.message, self.limit, self.fix = code, message, limit, fix
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """When to come back, where the server said so (`queue_full`)."""
+        found = _RETRY.fullmatch(self.fix or "")
+        return float(found["s"]) if found is not None else None
 
     @classmethod
     def parse(cls, text: str) -> ServerError:
