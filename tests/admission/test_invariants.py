@@ -172,10 +172,18 @@ PASSED_BY_ITS_OWN_CLASS: list[tuple[LatencyClass, str, dict[str, int]]] = [
     ("text", "same", {"requests": 1}),
     ("media", "same", {"requests": 0, "decoded_pixels": 1, "text_tokens": 5}),
 ]
+# Text takes every request that comes free; the tenant "other" needs none and kept its class level with text.
+PASSED_IN_STEP: list[tuple[LatencyClass, str, dict[str, int]]] = [
+    ("text", "same", {"requests": 1}),
+    ("text", "same", {"requests": 1}),
+    ("media", "other", {"requests": 0, "decoded_pixels": 5}),
+    ("media", "same", {"requests": 1}),
+]
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(competitors=COMPETITORS, latency_class=st.sampled_from(CLASSES))
+@example(competitors=PASSED_IN_STEP, latency_class="media")
 @example(competitors=PASSED_BY_ITS_OWN_CLASS[1:], latency_class="media")
 @example(competitors=PASSED_BY_ITS_OWN_CLASS, latency_class="media")
 def test_a_request_for_everything_is_admitted_whoever_keeps_coming(

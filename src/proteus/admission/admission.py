@@ -150,11 +150,11 @@ class Admission:
         while (ticket := self._expiries.first()) is not None and ticket.expires_s <= now_s:
             self._take_out(ticket)
             self._refuse(ticket, self._too_late(ticket, now_s))
-        while (ticket := self._next()) is not None:
-            self._admit(ticket, now_s)
+        while (found := self._next()) is not None:
+            self._admit(*found, now_s)
 
-    def _next(self) -> Ticket | None:
-        """The first in fair order that fits and takes nothing that one before it waits for."""
+    def _next(self) -> tuple[Ticket, bool] | None:
+        """The first in fair order that fits and needs nothing that one before it waits for; whether it leads its class."""
         awaited: set[str] = set()
         classes: set[LatencyClass] = set()
         for ticket in self._firsts():
@@ -162,7 +162,7 @@ class Admission:
             classes.add(ticket.ask.latency_class)
             short = self.ledger.short(ticket.ask.vector)
             if not short and ticket.needs.isdisjoint(awaited):
-                return ticket
+                return ticket, leads_its_class
             if leads_its_class:  # what it was short of once stays set aside, or others could pass it in turn for ever
                 ticket.awaits |= short
             awaited |= short | ticket.awaits
@@ -177,11 +177,12 @@ class Admission:
         ]
         return [ticket for *_, ticket in sorted(keyed)]
 
-    def _admit(self, ticket: Ticket, now_s: float) -> None:
+    def _admit(self, ticket: Ticket, leads_its_class: bool, now_s: float) -> None:
         one = self._classes[ticket.ask.latency_class]
-        start_v = one.start_v(self._virtual)
-        one.finish_v = start_v + ticket.cost / one.limits.weight
-        self._virtual = max(self._virtual, start_v)
+        if leads_its_class:  # one that passes is not charged to its class: what it passed would wait the longer for it
+            start_v = one.start_v(self._virtual)
+            one.finish_v = start_v + ticket.cost / one.limits.weight
+            self._virtual = max(self._virtual, start_v)
         one.queue.admit(ticket)
         one.drain.admitted(now_s)
         self._left(ticket)
