@@ -154,7 +154,7 @@ class Admission:
             self._admit(*found, now_s)
 
     def _next(self) -> tuple[Ticket, bool] | None:
-        """The first in fair order that fits and needs nothing that one before it waits for; whether it leads its class."""
+        """The first in fair order that fits and needs nothing that one before it waits for; and whether it leads."""
         awaited: set[str] = set()
         classes: set[LatencyClass] = set()
         for ticket in self._firsts():
