@@ -86,8 +86,13 @@ IMAGE_FEATURES = TensorSpec("image_features", "FP32", ("N", "C"), "selected laye
 VISUAL_TOKENS = TensorSpec("visual_tokens", "FP32", ("N", "D"), "embeddings the language model reads in place of ids")
 
 PICTURE_ERRORS = (
-    "`invalid_picture`: empty, truncated, not a picture, a format that is not allowed, too small, too elongated",
-    "`media_too_large`: more bytes, pixels or side than `[image]` allows; decided from the header",
+    "`invalid_picture`: empty, truncated, not a picture, a format that is not allowed, too small, too elongated; or "
+    "its decoder finds it damaged, dies of it or takes longer than `[decode] timeout_ms`",
+    "`media_too_large`: over a limit of `[image]`, decided from the header; or over `[decode] memory_bytes`",
+)
+DECODE_ERRORS = (
+    "`invalid_request`: a `target_px` with a side below 1",
+    "`unavailable`: the processes that decode are being started anew; try again in some seconds",
 )
 QUEUE_ERROR = "a full queue (`max_queue` of the stage): Triton's own text, the door answers `queue_full`"
 INTERNAL_ERROR = "`internal`: ours; the text is fixed, the cause is in the server's log"
@@ -97,7 +102,7 @@ IMAGE_PREPROCESS = ModelSpec(
     job="Bytes of a picture to the pixels the encoder reads, equal to the checkpoint's own image processor.",
     inputs=(IMAGE_BYTES, CACHE_KEY, TARGET_PX),
     outputs=(PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT),
-    errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
+    errors=(*PICTURE_ERRORS, *DECODE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
 VISION_ENCODER = ModelSpec(
     name="vision_encoder",
@@ -118,7 +123,7 @@ IMAGE_TOKENS = ModelSpec(
     job="Ensemble of the three above, with Triton's response cache in front.",
     inputs=(IMAGE_BYTES, CACHE_KEY, TARGET_PX),
     outputs=(VISUAL_TOKENS, CACHE_KEY_ECHO, MADE_AT),
-    errors=(*PICTURE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
+    errors=(*PICTURE_ERRORS, *DECODE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
 LLM = ModelSpec(
     name="llm",
@@ -182,9 +187,16 @@ CHAT = ModelSpec(
     ),
     errors=(
         "`invalid_request`: the document, a field, a part, a parameter; the text names it, its limit and the fix",
+        "`invalid_media`: base64 or a data URI that cannot be read; the text says what is wrong with it",
         *PICTURE_ERRORS,
+        "`media_too_large` too: more pictures than `[image] max_pictures`, a picture over the caps of its tier, or a "
+        "request that needs more of one resource than `[admission.request]` or `[admission.capacity]` has",
+        "`media_not_supported`: the checkpoint's own processor takes no picture of this size; the text says why",
+        "`fetch_failed`: a URL that `[fetch]` does not allow, or that gave no picture; never the remote's own words",
         "`prompt_too_long`: the prompt, visual tokens included, leaves no room in `[llm] context_tokens`",
-        "`queue_full`: `[chat] max_requests` are open, or a stage's queue is full; try again later",
+        "`queue_full`: the queue of the request's latency class, or of a stage, is full; `try again in 2.5 s` where "
+        "the time is known",
+        "`deadline_exceeded`: not started within `deadline_ms`, Triton's own timeout, or `[admission] max_wait_ms`",
         "`unavailable`: a stage died and is restarting; try again in some seconds",
         INTERNAL_ERROR,
     ),
@@ -201,26 +213,44 @@ REQUEST_DOCUMENT = """\
     {"role": "system", "content": "Answer briefly."},
     {"role": "user", "content": [
       {"type": "text", "text": "Which is larger,"},
-      {"type": "image"},
+      {"type": "image", "detail": "low"},
       {"type": "text", "text": "or"},
-      {"type": "image", "data": "<base64>"}
+      {"type": "image_url", "image_url": {"url": "data:image/png;base64,<base64>", "detail": "high"}}
     ]}
   ],
-  "max_tokens": 16, "temperature": 0, "top_p": 1, "top_k": 0, "seed": null, "stop": [], "cache_scope": ""
+  "max_tokens": 16, "temperature": 0, "top_p": 1, "top_k": 0, "seed": null, "stop": [],
+  "cache_scope": "", "tenant": "", "latency_class": "interactive", "deadline_ms": null
 }
 ```
 
 - `messages` is the only field that must be there. `role` is `system`, `user` or `assistant`; `content` is text or a
-  list of parts. `{"type": "image"}` takes the next picture of `image_bytes`; with `data` the picture is in the JSON.
+  list of parts.
+- A picture comes in one of three ways; what it is, its content decides, never a name or a declared type:
+  - `{"type": "image"}` takes the next picture of `image_bytes`.
+  - `{"type": "image", "data": "…"}` and `{"type": "image_url", "image_url": {"url": "data:…"}}` hold it in base64,
+    alone or as a data URI. Whitespace, missing padding, a missing `data:` prefix and the URL-safe alphabet are fine.
+  - `{"type": "image_url", "image_url": {"url": "https://…"}}` is fetched, where `[fetch] hosts` names the host. It is
+    off otherwise (`fetch.enabled` of the published limits). [security.md](security.md) says what is checked.
+- `detail` is the picture's tier: `low`, `auto` (when left out) or `high`. `[tiers]` says what each allows, and whether
+  a larger picture is made smaller or refused.
 - `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 are off; `seed` makes a sampled answer repeatable.
 - `max_tokens` left out means `[text] default_max_tokens`, or what the context leaves where that is less.
 - `cache_scope` separates tenants: pictures encoded under one scope are never answered from the cache to another.
+- `tenant` says whose share of the server it is: inside a latency class, those that wait take turns by tenant. Left out,
+  it is `cache_scope`. The door believes it: what stands in front must set it.
+- `latency_class` `batch` can wait, and waits in a queue of its own; `interactive` waits in that for `text`, or for
+  `media` when it holds a picture.
+- `deadline_ms` is the time from arrival to admission, not to the end of the answer.
 - Unknown fields are refused, and so are Triton request parameters that the door does not know.
 - Report of the last event: `finish_reason` (`stop`, `length`, `cancelled`), `usage` (`text_tokens`: every prompt token
   that is not visual; `visual_tokens`; `output_tokens`), `stages_ms` (below), `pictures` (for each distinct picture
   `encoded`, `cached` by Triton's response cache, or `shared` with a request that encoded it at the same moment).
-- Stages: `parse`, `plan` (headers, limits, digests), `prompt`, `encode` (image_tokens, preprocessing included),
-  `queue`, `prefill`, `decode` (of the language model), `transfer` (hops between models: what no stage holds), `total`.
+- Stages: `parse`, `fetch` (pictures by URL), `plan` (base64, digests, headers, limits, cost), `prompt`, `admission`
+  (waiting for capacity), `encode` (image_tokens, preprocessing included), `queue` (for a slot), `prefill`, `decode` (of
+  the language model), `transfer` (hops between models: what no stage holds), `total`.
+
+The limits are parameters of this model, under keys such as `image.max_bytes` ([limits.md](limits.md)); they are the
+numbers that are enforced.
 """
 
 
