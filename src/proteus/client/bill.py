@@ -49,14 +49,14 @@ def usage_table(answers: Mapping[str, Answer]) -> Table:
 
 
 def stages_table(answers: Mapping[str, Answer]) -> Table:
-    """A row of stage times for each named answer; a stage that an answer did not pass is left blank."""
+    """A column of stage times for each named answer; a stage that an answer did not pass is left blank."""
     stages = list(dict.fromkeys(stage for answer in answers.values() for stage in answer.stages_ms))
     table = _table("stage times, ms")
+    for name in answers:
+        table.add_column(name, justify="right")
     for stage in stages:
-        table.add_column(stage, justify="right")
-    for name, answer in answers.items():
-        times = answer.stages_ms
-        table.add_row(name, *(f"{times[stage]:.1f}" if stage in times else "" for stage in stages))
+        times = (answer.stages_ms for answer in answers.values())
+        table.add_row(stage, *(f"{of[stage]:.1f}" if stage in of else "" for of in times))
     return table
 
 
