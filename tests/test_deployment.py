@@ -58,6 +58,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ('over = "downscale"', 'over = "crop"', ["tiers.low.over = 'crop'", "'downscale' or 'refuse'"]),
         ("max_visual_tokens = 64", "max_visual_tokens = 0", ["tiers.low.max_visual_tokens = 0", "greater than 0"]),
         ("hosts = []", 'hosts = ["https://example.com"]', ["fetch.hosts.0 = 'https://example.com'", "pattern"]),
+        ("hosts = []", 'hosts = ["203.0.113.7"]', ["fetch.hosts", "203.0.113.7 is an address"]),
         ('schemes = ["https"]', 'schemes = ["ftp"]', ["fetch.schemes.0 = 'ftp'", "'https' or 'http'"]),
         ("ports = [443]", "ports = [65536]", ["fetch.ports.0 = 65536", "65535"]),
         ("private_networks = []", 'private_networks = ["10.0.0.1/8"]', ["fetch.private_networks", "10.0.0.1/8"]),

@@ -138,6 +138,14 @@ class FetchLimits(Section):
         """Whether pictures may be given by URL."""
         return bool(self.hosts)
 
+    @field_validator("hosts")
+    @classmethod
+    def are_names(cls, values: list[str]) -> list[str]:
+        for value in values:
+            if value.rpartition(".")[2].isdigit():
+                raise ValueError(f"{value} is an address, and only names are ever allowed")
+        return values
+
     @field_validator("private_networks")
     @classmethod
     def are_networks(cls, values: list[str]) -> list[str]:
