@@ -65,8 +65,9 @@ test-fast: $(DEV)  ## Tests without server and oracle
 oracle: $(ORACLE)  ## Plans of every family against transformers' processors, 20,000 sizes each; goes on where it was stopped
 	@$(BIN)/python -m tests.oracle.run
 
-docs-plots: $(DEV)  ## Write docs/costs.md and its plots: tokens, KV and encoder work of every family
+docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the table of docs/families.md
 	@$(BIN)/python -m perf.costs
+	@$(BIN)/python -m perf.families
 
 perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
 	@$(BIN)/python -m perf.smoke
