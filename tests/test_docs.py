@@ -1,0 +1,89 @@
+"""Documents tell all of it: every error, metric, resource, family, decision and room has its words."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perf.families import table
+from proteus.admission.figures import FIGURES
+from proteus.contract import REQUEST_DOCUMENT
+from proteus.cost.vector import NAMES
+from proteus.deployment import Deployment
+from proteus.door.request import ChatRequest
+from proteus.errors import ProteusError
+from proteus.families.table import KNOWN
+from tests.test_architecture import ROW_OF
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+OPERATING = (DOCS / "operating.md").read_text(encoding="utf-8")
+# Where the errors of ours that are not in proteus.errors are defined.
+importlib.import_module("proteus.launcher.failure")
+importlib.import_module("proteus.families.checkpoint")
+
+
+def kinds(error: type[ProteusError]) -> Iterator[type[ProteusError]]:
+    yield error
+    for below in error.__subclasses__():
+        yield from kinds(below)
+
+
+CODES = sorted({kind.code for kind in kinds(ProteusError) if kind.__module__.startswith("proteus.")})
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_operating_tells_what_to_do_about_every_error(code: str) -> None:
+    assert f"`{code}`" in OPERATING or f"`{code}:" in OPERATING
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_operating_tells_every_metric_and_its_label(figure: object) -> None:
+    name, label = getattr(figure, "name", ""), getattr(figure, "label", "")
+    (row,) = (line for line in OPERATING.splitlines() if line.startswith(f"| `{name}` |"))
+    assert not label or f"`{label}`" in row
+
+
+@pytest.mark.parametrize("resource", NAMES)
+def test_operating_tells_every_resource(resource: str) -> None:
+    assert f"`{resource}`" in OPERATING
+
+
+@pytest.mark.parametrize("room", sorted(ROW_OF))
+def test_architecture_tells_every_room(room: str) -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\|.*`{room}(/|\.py)`.*\|", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("family", KNOWN, ids=lambda family: family.name)
+def test_families_tells_every_family(family: object) -> None:
+    assert f"| {getattr(family, 'name', '')} |" in (DOCS / "families.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_families_is_that_of_the_code_and_of_the_last_long_run() -> None:
+    assert table() in (DOCS / "families.md").read_text(encoding="utf-8"), "make docs-plots writes it anew"
+
+
+def test_the_request_document_of_the_contract_is_one_that_the_door_takes() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", REQUEST_DOCUMENT, re.DOTALL)
+    limits = Deployment.load(ROOT / "deployments" / "demo.toml").text
+    request = ChatRequest.parse(example.encode(), limits)
+    assert set(json.loads(example)) == set(ChatRequest.model_fields)
+    assert len(request.messages[1].parts()) == 4
+
+
+@pytest.mark.parametrize("file", sorted((DOCS / "decisions").glob("*.md")), ids=lambda file: file.stem)
+def test_decisions_stay_short(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 40
+    assert text.startswith(f"# {file.name[:4]} ")
+
+
+def test_decisions_have_a_number_each() -> None:
+    numbers = [int(file.name[:4]) for file in sorted((DOCS / "decisions").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
