@@ -167,6 +167,7 @@ class TextLimits(Section):
 
     max_request_bytes: Count = Field(description="the JSON document, base64 pictures included")
     max_messages: Count = Field(description="in one request")
+    max_parts: Count = Field(description="texts and pictures of all messages together")
     max_text_bytes: Count = Field(description="all text parts together")
     default_max_tokens: Count = Field(description="longest answer of a request that sets none")
     max_stop_strings: Count = Field(description="in one request")

@@ -11,6 +11,8 @@ from proteus.errors import InvalidRequest
 from proteus.limits import TextLimits, TierName
 
 MAX_ECHO_CHARS = 120  # of what a client sent, repeated in an error
+MAX_WHOLE = 2**63  # no field means anything above; longer numbers have no place in a float, nor in an error
+KNOWN_PARTS = "text, image, image_url"
 FIXES = {
     "extra_forbidden": "remove the field or correct its spelling; docs/contract.md lists every field",
     "missing": "add the field",
@@ -48,8 +50,10 @@ class PictureUrlContent(Part):
 
 AnyPicture = PictureContent | PictureUrlContent
 AnyContent = TextContent | PictureContent | PictureUrlContent
+# Lists end at their first mistake: a document of a million mistakes is as cheap to refuse as one of a single mistake.
+Parts = Annotated[list[Annotated[AnyContent, Field(discriminator="type")]], Field(fail_fast=True)]
 Content = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[Annotated[AnyContent, Field(discriminator="type")]], Tag("parts")],
+    Annotated[str, Tag("text")] | Annotated[Parts, Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
 ]
 
@@ -64,17 +68,17 @@ class ChatMessage(Part):
 
 
 class ChatRequest(Part):
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
+    max_tokens: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    top_k: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] = 0
+    seed: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []
     cache_scope: str = ""
     tenant: str = ""  # whose share of the capacity it is; shares are fair between tenants
     latency_class: Literal["interactive", "batch"] = "interactive"
-    deadline_ms: Annotated[int, Field(ge=1)] | None = None  # to be admitted, from arrival
+    deadline_ms: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None  # to be admitted, from arrival
 
     @classmethod
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
@@ -100,6 +104,8 @@ class ChatRequest(Part):
 
     def _check(self, limits: TextLimits) -> None:
         _at_most("messages", len(self.messages), "max_messages", limits.max_messages)
+        num_parts = sum(1 if isinstance(message.content, str) else len(message.content) for message in self.messages)
+        _at_most("parts", num_parts, "max_parts", limits.max_parts)
         _at_most("stop strings", len(self.stop), "max_stop_strings", limits.max_stop_strings)
         for stop in self.stop:
             _at_most("bytes in a stop string", len(stop.encode()), "max_stop_bytes", limits.max_stop_bytes)
@@ -134,6 +140,11 @@ def _translate(error: ValidationError) -> InvalidRequest:
     if kind == "json_invalid":
         return InvalidRequest(f"the request is not JSON: {first['ctx']['error']}", fix="send one JSON object")
     field = shorten(_path(first["loc"]))
+    if kind == "union_tag_not_found":
+        return InvalidRequest(f"{field}.type is missing{more}", limit=f"known are {KNOWN_PARTS}", fix=FIXES["missing"])
+    if kind == "union_tag_invalid":
+        what = f"{field}.type = {shorten(json.dumps(first['input'].get('type'), default=str))}{more}"
+        return InvalidRequest(what, limit=f"known are {KNOWN_PARTS}", fix="correct the value")
     if kind == "missing":
         return InvalidRequest(f"{field} is missing{more}", fix=FIXES[kind])
     if kind == "extra_forbidden":
