@@ -50,7 +50,7 @@ def limits_of(max_queue: int) -> AdmissionLimits:
     """Room for whatever waits: nothing is refused while measuring."""
     text, media, batch = (ClassQueue(max_queue=max_queue, weight=weight) for weight in (8, 4, 1))
     queues = ClassQueues(text=text, media=media, batch=batch)
-    return AdmissionLimits(capacity=CAPACITY, request=Resources(), queues=queues, max_wait_ms=10**9)
+    return AdmissionLimits(capacity=CAPACITY, request=Resources(), queues=queues, max_open_bytes=1, max_wait_ms=10**9)
 
 
 def ask_of(chance: random.Random, num_tenants: int) -> Ask:

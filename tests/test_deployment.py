@@ -62,6 +62,8 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ('schemes = ["https"]', 'schemes = ["ftp"]', ["fetch.schemes.0 = 'ftp'", "'https' or 'http'"]),
         ("ports = [443]", "ports = [65536]", ["fetch.ports.0 = 65536", "65535"]),
         ("private_networks = []", 'private_networks = ["10.0.0.1/8"]', ["fetch.private_networks", "10.0.0.1/8"]),
+        ("requests = 64", "requests = 73", ["admission.capacity.requests = 73", "llm.slots + llm.max_queue = 72"]),
+        ("requests = 64", "", ["admission.capacity.requests = None"]),
         ("max_redirects = 3", "max_redirects = -1", ["fetch.max_redirects = -1", "equal to 0"]),
         ("workers = 1 ", "workers = true ", ["decode.workers = True", "integer"]),
         ("max_wait_ms = 30_000", "max_wait_ms = 0", ["admission.max_wait_ms = 0", "greater than 0"]),
@@ -125,9 +127,9 @@ def test_unknown_key_of_a_queue_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_resource_that_is_left_out_is_not_limited(tmp_path: Path) -> None:
-    path = write(tmp_path, "requests = 64\n")
+    path = write(tmp_path, "visual_tokens = 16_384\n")
     admission = Deployment.load(path).admission
-    assert dict(admission.capacity.named()).keys() == {"media_bytes", "decoded_pixels", "visual_tokens"}
+    assert dict(admission.capacity.named()).keys() == {"requests", "media_bytes", "decoded_pixels"}
     assert dict(admission.request.named()) == {"decoded_pixels": 100_000_000}
 
 

@@ -98,6 +98,17 @@ class Deployment(LimitTables):
                 raise ValueError(f"{name} uses {threads} threads (instances x threads), over cores = {self.cores}")
         return self
 
+    @model_validator(mode="after")
+    def admitted_requests_fit_the_language_model(self) -> Deployment:
+        places = self.llm.slots + self.llm.max_queue
+        requests = self.admission.capacity.requests
+        if requests is None or requests > places:
+            raise ValueError(
+                f"admission.capacity.requests = {requests} must be given and not be over "
+                f"llm.slots + llm.max_queue = {places}, or llm refuses what was admitted"
+            )
+        return self
+
 
 def _explain(error: ValidationError) -> str:
     lines = []

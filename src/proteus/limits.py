@@ -218,6 +218,7 @@ class AdmissionLimits(Section):
     capacity: Resources = Field(description="Held by all admitted requests together.")
     request: Resources = Field(description="Of one request; more is refused at once, whatever is free.")
     queues: ClassQueues = Field(description="Of requests that wait for capacity.")
+    max_open_bytes: Count = Field(description="of all open requests; a URL counts as the largest picture")
     max_wait_ms: Count = Field(description="in a queue; a request's own deadline may be shorter")
 
 

@@ -26,6 +26,7 @@ def limits_of(
         capacity=capacity,
         request=request or Resources(),
         queues=ClassQueues(text=text, media=media, batch=batch),
+        max_open_bytes=1,
         max_wait_ms=max_wait_ms,
     )
 

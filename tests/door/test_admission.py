@@ -122,6 +122,42 @@ def test_a_client_that_leaves_gives_everything_back_before_and_during_the_answer
     run(scenario())
 
 
+def test_a_client_that_leaves_while_its_picture_is_encoded_is_not_worked_for_any_more() -> None:
+    async def scenario() -> None:
+        models, client = Models(), Client()
+        chat = door(models)
+        models.go_on.clear()
+        task = asyncio.create_task(chat.answer(call("?", RED), client))
+        await held(chat, models)
+        client.gone = True
+        await task
+        assert client.reports[0]["finish_reason"] == "cancelled"
+        assert models.calls == []
+        assert is_empty(chat)
+
+    run(scenario())
+
+
+def test_bytes_of_open_requests_are_bounded_before_they_are_read() -> None:
+    async def scenario() -> None:
+        models = Models()
+        asked = call("?", RED)
+        chat = door(models, requests=1, queued=9, max_open_bytes=2 * asked.num_bytes)
+        models.go_on.clear()
+        tasks = [asyncio.create_task(chat.answer(asked, Client())) for _ in range(2)]
+        await held(chat, models)
+        with pytest.raises(
+            QueueFull, match=rf"hold {2 * asked.num_bytes:,} bytes; limit: \[admission\] max_open_bytes"
+        ):
+            await chat.answer(call("?"), Client())
+        models.go_on.set()
+        await asyncio.gather(*tasks)
+        await chat.answer(asked, Client())
+        assert is_empty(chat)
+
+    run(scenario())
+
+
 def test_a_connection_that_breaks_gives_everything_back() -> None:
     async def scenario() -> None:
         chat = door(Models())

@@ -122,6 +122,7 @@ def door(models: Models, **admission: Any) -> Chat:
             "capacity": {"requests": admission["requests"]},
             "request": {},
             "queues": {"text": queue, "media": queue, "batch": queue},
+            "max_open_bytes": admission.get("max_open_bytes", 10**9),
             "max_wait_ms": 10_000,
         }
         deployment = DEMO.model_copy(update={"admission": AdmissionLimits.model_validate(table)})

@@ -53,10 +53,8 @@ def corners(width_px: int, height_px: int) -> Image.Image:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("name", BEST)
+@pytest.mark.parametrize("name", [name for name in BEST if name != "BMP"])  # which tells no orientation
 def test_orientation_is_applied_once_in_every_format(name: str, orientation: int) -> None:
-    if name == "BMP":
-        pytest.skip("BMP tells no orientation")
     upright = corners(96, 64)
     got = decode(oriented(upright, orientation, name, **BEST[name]), LIMITS).astype(int)
     assert got.shape == (64, 96, 3)

@@ -11,10 +11,10 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ import numpy.typing as npt
 from proteus.admission.ask import Ask
 from proteus.admission.figures import Figures
 from proteus.admission.gate import Gate
-from proteus.admission.ledger import Reservation
 from proteus.backend.fleet import Context, Fleet, LlmCall, LlmEnd
 from proteus.cache.key import PictureKeyFields, picture_key
 from proteus.cache.single_flight import SingleFlight
@@ -33,7 +32,8 @@ from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Call, Preparation, Prepared
-from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, ProteusError, QueueFull
+from proteus.door.seats import Seat, Seats
+from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, ProteusError
 from proteus.families.llava import LlavaFamily
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import PromptRenderer
@@ -43,7 +43,16 @@ from proteus.preprocess.pixels import POLICY
 from proteus.stages import Stopwatch
 
 CANCEL_POLL_S = 0.1
-LEFT_WAITING = LlmEnd(finish_reason="cancelled", queue_us=0, prefill_us=0, decode_us=0)
+# To a client that left before the language model had its request.
+LEFT_EARLY = json.dumps(
+    {
+        "finish_reason": "cancelled",
+        "usage": {"text_tokens": 0, "visual_tokens": 0, "output_tokens": 0},
+        "stages_ms": {},
+        "pictures": [],
+    }
+)
+Done = TypeVar("Done")
 Source = Literal["encoded", "cached", "shared"]
 Place = tuple[bytes, tuple[int, int] | None]  # digest of a picture and the size it is given as: what is encoded once
 
@@ -75,8 +84,7 @@ class Chat:
         self._preparation = Preparation(deployment, planner, renderer, fetcher)
         self._gate = Gate(deployment.admission)
         self._encoding = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
-        self._max_open = _max_open(deployment)
-        self._open = 0
+        self._seats = Seats(max_requests=_max_open(deployment), max_bytes=deployment.admission.max_open_bytes)
         self._downscaled = self._patches_used = self._patches_allocated = 0
 
     @classmethod
@@ -101,20 +109,29 @@ class Chat:
 
     async def answer(self, call: Call, reply: Reply) -> None:
         """Stream the answer to `reply`, report last; raises ProteusError."""
-        with self._seat():
-            watch = Stopwatch()
-            arrived_s = time.monotonic()
-            prepared = await self._preparation.prepare(call, watch)
+        watch = Stopwatch()
+        with self._seats.take(call.num_bytes) as seat:
+            async with AsyncExitStack() as held:
+                ready = await _unless_gone(self._make_ready(call, seat, held, watch), reply)
+                if ready is None:
+                    reply.send("", (), LEFT_EARLY)
+                else:
+                    await self._generate(*ready, call.context, reply, watch)
+
+    async def _make_ready(
+        self, call: Call, seat: Seat, held: AsyncExitStack, watch: Stopwatch
+    ) -> tuple[Prepared, Mapping[Place, VisualTokens]]:
+        """Everything before the language model; what the request holds is given back with `held`."""
+        arrived_s = time.monotonic()
+        prepared = await self._preparation.prepare(call, seat, watch)
+        with watch.stage("admission"):
             ask = _ask(prepared, call.context, arrived_s)
-            async with self._admitted(ask, reply, watch) as reservation:
-                if reservation is None:
-                    reply.send("", (), _report(prepared, {}, LEFT_WAITING, 0, watch))
-                    return
-                self._count(prepared)
-                with watch.stage("encode"):
-                    encoded = await self._encode(prepared, call.context)
-                reservation.shrink(_without_decoding(prepared.resources))
-                await self._generate(prepared, encoded, call.context, reply, watch)
+            reservation = await held.enter_async_context(self._gate.admitted(ask))
+        self._count(prepared)
+        with watch.stage("encode"):
+            encoded = await self._encode(prepared, call.context)
+        reservation.shrink(_without_decoding(prepared.resources))
+        return prepared, encoded
 
     def _count(self, prepared: Prepared) -> None:
         for cost in prepared.costs:
@@ -122,43 +139,25 @@ class Chat:
             self._patches_used += patches_used(cost.plan)
             self._patches_allocated += patches_allocated(cost.plan)
 
-    @contextmanager
-    def _seat(self) -> Iterator[None]:
-        """Requests whose bytes are held, admitted or not: as many as may be admitted and wait."""
-        if self._open >= self._max_open:
-            raise QueueFull(
-                f"{self._open} requests are open",
-                limit=f"[admission] capacity.requests and all queues together = {self._max_open}",
-            )
-        self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
-
-    @asynccontextmanager
-    async def _admitted(self, ask: Ask, reply: Reply, watch: Stopwatch) -> AsyncIterator[Reservation | None]:
-        """Hold the request's resources; None where the client left while it waited."""
-        async with AsyncExitStack() as stack:
-            waiting = asyncio.create_task(stack.enter_async_context(self._gate.admitted(ask)))
-            try:
-                with watch.stage("admission"):
-                    while not (await asyncio.wait({waiting}, timeout=CANCEL_POLL_S))[0] and not reply.is_cancelled():
-                        pass
-            finally:
-                if not waiting.done():
-                    waiting.cancel()
-                    await asyncio.wait({waiting})
-            yield None if waiting.cancelled() else waiting.result()
-
     async def _encode(self, prepared: Prepared, context: Context) -> Mapping[Place, VisualTokens]:
         """Visual tokens of each distinct picture, all at once."""
-        distinct = {_place(picture, cost): (picture, cost) for picture, cost in _planned(prepared)}
+        distinct: dict[Place, tuple[int, Picture, MediaCost]] = {}
+        for number, (picture, cost) in enumerate(_planned(prepared), start=1):
+            distinct.setdefault(_place(picture, cost), (number, picture, cost))
         scope = prepared.request.cache_scope
         tokens = await asyncio.gather(
-            *(self._encode_shared(picture, cost, scope, context) for picture, cost in distinct.values())
+            *(self._encode_named(number, picture, cost, scope, context) for number, picture, cost in distinct.values())
         )
         return dict(zip(distinct, tokens, strict=True))
+
+    async def _encode_named(
+        self, number: int, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
+    ) -> VisualTokens:
+        """A picture that is to blame is named by its number, as it was where its header was read."""
+        try:
+            return await self._encode_shared(picture, cost, cache_scope, context)
+        except (InvalidRequest, MediaTooLarge) as error:
+            raise error.about(f"picture {number}") from error
 
     async def _encode_shared(
         self, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
@@ -227,6 +226,19 @@ class Chat:
             raise
         finally:
             watching.cancel()
+
+
+async def _unless_gone(work: Coroutine[Any, Any, Done], reply: Reply) -> Done | None:
+    """What `work` gives, or None when the client left first; the work is ended then."""
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=CANCEL_POLL_S))[0] and not reply.is_cancelled():
+            pass
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+    return None if task.cancelled() else task.result()
 
 
 def _max_open(deployment: Deployment) -> int:

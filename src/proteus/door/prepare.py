@@ -17,6 +17,7 @@ from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.pictures import Picture, Source, read, sources
 from proteus.door.request import ChatRequest, PictureContent, PictureUrlContent, shorten
+from proteus.door.seats import Seat
 from proteus.errors import InvalidRequest, PromptTooLong, ProteusError
 from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import Prompt, PromptRenderer
@@ -32,6 +33,11 @@ class Call:
     document: bytes  # the request document
     attached: tuple[bytes, ...]  # pictures beside it
     context: Context
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all that the client sent."""
+        return len(self.document) + sum(map(len, self.attached))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +67,15 @@ class Preparation:
         self._renderer, self._fetcher = renderer, fetcher
         self._threads = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare")
 
-    async def prepare(self, call: Call, watch: Stopwatch) -> Prepared:
-        """Raises InvalidRequest and what it is the root of, MediaTooLarge or FetchFailed."""
+    async def prepare(self, call: Call, seat: Seat, watch: Stopwatch) -> Prepared:
+        """`seat` is told of the bytes that URLs may bring before they are fetched.
+
+        Raises InvalidRequest and what it is the root of, MediaTooLarge, or QueueFull.
+        """
         request, places = await self._in_thread(lambda: self._parse(call, watch))
         fetched: Mapping[str, bytes] = {}
         if urls := list(dict.fromkeys(place.url for place in places if place.url is not None)):
+            seat.hold(len(urls) * self._deployment.image.max_bytes)
             with watch.stage("fetch"):
                 fetched = await self._fetch(urls)
         return await self._in_thread(lambda: self._plan(request, places, fetched, watch))

@@ -1,0 +1,56 @@
+"""How many requests are open at once, and how many bytes they hold: what is bounded before a request is even read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from proteus.errors import QueueFull
+
+
+class Seats:
+    """For one event loop."""
+
+    def __init__(self, *, max_requests: int, max_bytes: int) -> None:
+        self._max_requests, self._max_bytes = max_requests, max_bytes
+        self.taken = 0
+        self.held_bytes = 0
+
+    @contextmanager
+    def take(self, num_bytes: int) -> Iterator[Seat]:
+        """A seat for a request that brought `num_bytes`, until the block ends; raises QueueFull."""
+        if self.taken >= self._max_requests:
+            raise QueueFull(
+                f"{self.taken:,} requests are open",
+                limit=f"[admission] capacity.requests and all queues together = {self._max_requests:,}",
+            )
+        seat = Seat(self)
+        self.taken += 1
+        try:
+            seat.hold(num_bytes)
+            yield seat
+        finally:
+            self.taken -= 1
+            self.held_bytes -= seat.held_bytes
+
+    def hold(self, num_bytes: int) -> None:
+        """Take note of bytes; raises QueueFull when there would be too many."""
+        if self.held_bytes + num_bytes > self._max_bytes:
+            raise QueueFull(
+                f"the open requests hold {self.held_bytes:,} bytes",
+                limit=f"[admission] max_open_bytes = {self._max_bytes:,}",
+            )
+        self.held_bytes += num_bytes
+
+
+class Seat:
+    """Of one request; `held_bytes` are given back with it."""
+
+    def __init__(self, seats: Seats) -> None:
+        self._seats = seats
+        self.held_bytes = 0
+
+    def hold(self, num_bytes: int) -> None:
+        """Bytes more, before they are there; raises QueueFull."""
+        self._seats.hold(num_bytes)
+        self.held_bytes += num_bytes
