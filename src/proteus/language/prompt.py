@@ -68,12 +68,14 @@ class PromptRenderer:
         """The prompt of a conversation, the marker of the answer's beginning included.
 
         `visual_tokens_per_picture[i]` is the number of visual tokens of the parts `PicturePart(i)`. Raises
-        InvalidRequest: empty conversation, unknown role, a template that refuses, placeholders that are not one per
-        picture part.
+        InvalidRequest: empty conversation or prompt, unknown role, a template that refuses, placeholders that are not
+        one per picture part.
         """
         check_messages(messages)
         lengths = _lengths(pictures(messages), visual_tokens_per_picture)
         ids = np.array(self._encode(messages), dtype=np.int32)
+        if len(ids) == 0:
+            raise InvalidRequest("the chat template makes an empty prompt of this conversation", fix="send more text")
         is_placeholder = ids == self._image_token_id
         if (num_placeholders := int(is_placeholder.sum())) != len(lengths):
             raise InvalidRequest(
