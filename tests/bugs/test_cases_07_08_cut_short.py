@@ -11,8 +11,11 @@ import os
 
 import pytest
 
-from proteus.errors import InvalidPicture
+from proteus.backend.fleet import Context, EncodedPicture
+from proteus.errors import InvalidPicture, MediaTooLarge, ProteusError
 from proteus.preprocess.decode import decode
+from tests.bugs.door import PICTURE, asked
+from tests.door.test_chat import BLUE, RED, Models
 from tests.preprocess.pictures import EVERY_FORMAT, LIMITS, encode, noise
 
 CUTS = (1, 2, 7, 12, 13, 40, 64, 512)
@@ -50,3 +53,23 @@ def test_empty_and_random_bytes_are_no_picture() -> None:
     for data in (b"", b"\0", os.urandom(1), os.urandom(4_096), b"\xff\xd8" + os.urandom(4_096)):
         with pytest.raises(InvalidPicture):
             decode(data, LIMITS)
+
+
+class Choosy(Models):
+    """Takes every picture but one."""
+
+    def __init__(self, error: ProteusError) -> None:
+        super().__init__()
+        self.error = error
+
+    async def image_tokens(
+        self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+    ) -> EncodedPicture:
+        self.encode_error = self.error if picture == BLUE else None
+        return await super().image_tokens(picture, key, context, target_px)
+
+
+@pytest.mark.parametrize("error", [InvalidPicture("truncated", fix="send it whole"), MediaTooLarge("over memory")])
+def test_picture_that_only_its_decoder_found_damaged_is_named_among_others(error: ProteusError) -> None:
+    with pytest.raises(type(error), match=f"^{error.code}: picture 3: {error.what}"):
+        asked(RED, RED, BLUE, RED, content=[PICTURE] * 4, models=Choosy(error))
