@@ -58,7 +58,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no such layer": (
         lambda f: change(f / "config.json", vision_feature_layer=[-1, -4]),
-        "vision_feature_layer = -4; limit: -3 to 2",
+        "vision_feature_layer = [-1, -4]; limit: indices from -3 to 2",
     ),
     "slow tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing; fix: write it with"),
     "broken tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is no tokenizer"),

@@ -101,7 +101,7 @@ def test_other_urls_are_refused_with_the_reason(url: str) -> None:
 
 
 def test_a_name_with_a_star_is_not_the_name_itself_and_an_address_is_never_a_name() -> None:
-    limits = limits_with(hosts=["*.cdn.test", "127.0.0.1", "*.0.1"])
+    limits = limits_with().model_copy(update={"hosts": ["*.cdn.test", "127.0.0.1", "*.0.1"]})
     for url in ("https://cdn.test/", "https://127.0.0.1/", "https://10.0.0.1/"):
         with pytest.raises(FetchFailed):
             check_url(url, limits)
