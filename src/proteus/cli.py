@@ -244,7 +244,8 @@ def _contract_table(contract: Mapping[str, Any]) -> Table:
 
     given = dict(_dotted(contract))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("key", "value", "unit", "meaning"):
+    table.add_column("key", no_wrap=True)
+    for column in ("value", "unit", "meaning"):
         table.add_column(column, overflow="fold")
     for section in described(Contract):
         told = [entry for entry in section.entries if f"{section.name}.{entry.key}" in given]
