@@ -107,6 +107,19 @@ def test_the_table_numbers_the_media_and_ends_with_a_total() -> None:
     assert max(len(line) for line in done.stdout.splitlines() if not line.startswith("  1  ")) <= 100
 
 
+def test_no_digit_of_a_large_number_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    sizes = ["--image-size", "999999x999999", "--checkpoint", str(DEMO.checkpoint_path)]
+    assert "…" not in proteus(*sizes, "--max-tokens", "999999999").stdout
+
+
+def test_audio_without_an_end_is_wrong_usage() -> None:
+    for seconds in ("inf", "nan", "-1", "1e300"):
+        done = proteus("--audio-seconds", seconds)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "'--audio-seconds'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -146,7 +146,7 @@ def cost(
     ] = DEMO_DEPLOYMENT,
     image_size: Annotated[list[str] | None, typer.Option(metavar="WxH", help="A picture without a file.")] = None,
     video_size: Annotated[list[str] | None, typer.Option(metavar="WxHxFRAMES", help="A sampled clip.")] = None,
-    audio_seconds: Annotated[list[float] | None, typer.Option(min=0, help="Audio without a file.")] = None,
+    audio_seconds: Annotated[list[float] | None, typer.Option(min=0, max=1e6, help="Audio without a file.")] = None,
     text: Annotated[str | None, typer.Option(help="The question.", show_default=False)] = None,
     max_tokens: Annotated[int, typer.Option(min=0, help="The longest answer.")] = 0,
     detail: Annotated[TierName, typer.Option(help="Tier of the pictures.")] = "auto",

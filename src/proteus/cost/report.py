@@ -13,6 +13,7 @@ from proteus.cost.planner import MediaCost
 from proteus.cost.vector import ResourceVector
 
 MIB, GIGA = 1 << 20, 1e9
+WHOLE_FROM = 1000  # a table gives no decimals from here on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +59,10 @@ def estimate_lines(estimate: Estimate) -> str:
 
 def estimate_table(estimate: Estimate) -> Table:
     """A row for each medium, one for text and answer, and the total."""
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("", overflow="fold")
     for column in COLUMNS:
-        table.add_column(column.replace(" ", "\n", 1), justify="right")
+        table.add_column(column.replace(" ", "\n", 1), justify="right", overflow="fold")  # no digit is left out
     for number, line in enumerate(estimate.lines, start=1):
         table.add_row(str(number), *_numbers(line.cost.resources))
     answer = f"text + {estimate.text.output_tokens} out" if estimate.text.output_tokens else "text"
@@ -87,7 +88,7 @@ def draw_table(name: str, cost: DrawCost) -> Table:
     table = Table(box=box.SIMPLE_HEAD, title="cost of drawing", title_justify="left")
     table.add_column("picture")
     for column in ("latent tokens N_z", "steps x branches", "evaluations", "token passes"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     table.add_row(
         name,
         f"{cost.latent_tokens:,}",
@@ -127,8 +128,12 @@ def _numbers(resources: ResourceVector) -> tuple[str, ...]:
         f"{resources.visual_tokens:,}",
         f"{resources.text_tokens:,}",
         f"{resources.patches:,}",
-        f"{resources.encoder_flops / GIGA:,.2f}",
-        f"{resources.decode_bytes / MIB:,.2f}",
-        f"{resources.kv_bytes / MIB:,.2f}",
-        f"{resources.cross_kv_bytes / MIB:,.2f}",
+        _amount(resources.encoder_flops / GIGA),
+        _amount(resources.decode_bytes / MIB),
+        _amount(resources.kv_bytes / MIB),
+        _amount(resources.cross_kv_bytes / MIB),
     )
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.2f}" if value < WHOLE_FROM else f"{value:,.0f}"
