@@ -63,7 +63,7 @@ test-fast: $(DEV)  ## Tests without server and oracle
 	@$(BIN)/python -m pytest -m "not server and not oracle and not slow"
 
 oracle: $(ORACLE)  ## Plans of every family against transformers' processors, 20,000 sizes each; goes on where it was stopped
-	@$(BIN)/python -m tests.oracle.run
+	@$(BIN)/python -m tests.oracle.run --out perf/results/oracle.json
 
 docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the table of docs/families.md
 	@$(BIN)/python -m perf.costs
