@@ -118,3 +118,25 @@ def test_the_shared_processor_file_wins_where_it_has_the_part(tmp_path: Path) ->
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": {"size": 2}}))
     assert read_processor_part(tmp_path, *part).values == {"size": 2}
     assert read_processor(tmp_path).values == {"image_processor": {"size": 2}}
+
+
+def test_a_number_above_what_makes_sense_is_refused_before_anyone_counts_to_it() -> None:
+    table = ConfigTable("config.json", {"key": 10**9, "endless": 10**30})
+    assert table.positive("key") == 10**9
+    for key, most in (("key", {"most": 1024}), ("endless", {})):
+        with pytest.raises(UnsupportedCheckpoint, match=r"at most [\d,]+;"):
+            table.positive(key, **most)
+
+
+@pytest.mark.parametrize("value", [7, "7", [1, "2"], [1.0], [-1], [True], [[1]], {"1": 2}])
+def test_layer_numbers_are_a_list_of_whole_numbers(value: object) -> None:
+    assert ConfigTable("config.json", {"key": [3, 1]}).layer_numbers("key", [5]) == (3, 1)
+    assert ConfigTable("config.json", {}).layer_numbers("key", [5]) == (5,)
+    with pytest.raises(UnsupportedCheckpoint, match="a list of layer numbers"):
+        ConfigTable("config.json", {"key": value}).layer_numbers("key", [5])
+
+
+def test_json_of_a_hundred_thousand_brackets_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(UnsupportedCheckpoint, match="is not JSON"):
+        read_config(tmp_path)

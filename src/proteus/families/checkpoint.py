@@ -14,6 +14,7 @@ from typing import Any
 from proteus.errors import ProteusError
 
 MAX_CONFIG_BYTES = 4 << 20
+MAX_WHOLE = 2**31 - 1  # of any size or count
 
 
 class UnsupportedCheckpoint(ProteusError):
@@ -45,12 +46,21 @@ class ConfigTable:
             raise self.wrong(key, value, "an object")
         return ConfigTable(self.name, value, f"{self.prefix}{key}.")
 
-    def positive(self, key: str, default: int | None = None) -> int:
-        """A whole number above 0; raises UnsupportedCheckpoint."""
+    def positive(self, key: str, default: int | None = None, *, most: int = MAX_WHOLE) -> int:
+        """A whole number above 0, not above `most`; raises UnsupportedCheckpoint."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self.wrong(key, value, "a whole number above 0")
+        if value > most:
+            raise self.wrong(key, value, f"at most {most:,}")
         return value
+
+    def layer_numbers(self, key: str, default: Sequence[int]) -> tuple[int, ...]:
+        """A list of layer numbers; raises UnsupportedCheckpoint."""
+        value = self.get(key, list(default))
+        if not isinstance(value, list) or not all(type(number) is int and number >= 0 for number in value):
+            raise self.wrong(key, value, "a list of layer numbers")
+        return tuple(value)
 
     def number(self, key: str, default: float) -> float:
         """A finite number; raises UnsupportedCheckpoint."""
@@ -120,7 +130,7 @@ def read_table(path: Path) -> ConfigTable:
         )
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnsupportedCheckpoint(f"{path} is not JSON", fix="download the file again") from error
     if not isinstance(document, dict):
         raise UnsupportedCheckpoint(f"{path} holds no JSON object", fix="download the file again")

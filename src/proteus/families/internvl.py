@@ -13,7 +13,7 @@ from proteus.families.checkpoint import ConfigTable, read_processor, read_proces
 from proteus.families.family import EncoderInput, Family, MediaPlan, Modality, picture_bytes
 from proteus.families.flops import linear
 from proteus.families.language_model import LanguageModel, read_language_model
-from proteus.families.tile_grid import nearest_grid
+from proteus.families.tile_grid import MAX_TILES, nearest_grid
 from proteus.families.vision_tower import VisionTower, read_square_px, read_vision_tower
 
 DEFAULT_TOWER = VisionTower(patch_px=14, width=1024, feed_forward=4096, layers=24)
@@ -60,7 +60,7 @@ class InternVl(Family):
             tower=tower,
             tile_px=tile_px,
             min_tiles=pictures.positive("min_patches", 1),
-            max_tiles=pictures.positive("max_patches", 12),
+            max_tiles=pictures.positive("max_patches", 12, most=MAX_TILES),
             shuffle=shuffle,
         )
 

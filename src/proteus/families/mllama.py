@@ -18,6 +18,7 @@ from proteus.families.checkpoint import ConfigTable, read_processor_part
 from proteus.families.family import EncoderInput, Family, MediaPlan, Modality, picture_bytes
 from proteus.families.flops import layer, linear
 from proteus.families.language_model import LanguageModel, read_language_model
+from proteus.families.tile_grid import MAX_TILES
 from proteus.families.vision_tower import RGB, VisionTower, read_square_px, read_vision_tower
 
 DEFAULT_TOWER = VisionTower(patch_px=14, width=1280, feed_forward=5120, layers=32)
@@ -54,7 +55,7 @@ class Mllama(Family):
         tile_px = read_square_px(pictures, "size", 224)
         if tile_px != read_square_px(vision, "image_size", 448):
             raise pictures.wrong("size", tile_px, "vision_config.image_size")
-        max_tiles = pictures.positive("max_image_tiles", 4)
+        max_tiles = pictures.positive("max_image_tiles", 4, most=MAX_TILES)
         if max_tiles != vision.positive("max_num_tiles", 4):
             raise pictures.wrong("max_image_tiles", max_tiles, "vision_config.max_num_tiles")
         canvases = vision.get("supported_aspect_ratios", DEFAULT_CANVASES)
@@ -63,15 +64,19 @@ class Mllama(Family):
                 "supported_aspect_ratios", canvases, f"every canvas of up to {max_tiles} tiles, in order"
             )
         tower = read_vision_tower(vision, DEFAULT_TOWER)
-        output_width = tower.width * (1 + len(vision.get("intermediate_layers_indices", DEFAULT_INTERMEDIATE)))
+        kept = vision.layer_numbers("intermediate_layers_indices", DEFAULT_INTERMEDIATE)
+        output_width = tower.width * (1 + len(kept))
         if vision.positive("vision_output_dim", 7680) != output_width:
             raise vision.wrong(
                 "vision_output_dim", vision.get("vision_output_dim", 7680), f"{output_width} of its layers"
             )
-        layers = range(text.positive("num_hidden_layers", 40))
-        cross = set(text.get("cross_attention_layers", DEFAULT_CROSS_LAYERS)) & set(layers)
+        layers = text.positive("num_hidden_layers", 40)
+        looking = text.layer_numbers("cross_attention_layers", DEFAULT_CROSS_LAYERS)
+        cross = {number for number in looking if number < layers}
         return cls(
-            language=read_language_model(text, "mllama_text_model", cross_layers=len(cross)),
+            language=read_language_model(
+                text, "mllama_text_model", cross_layers=sum(number < layers for number in cross)
+            ),
             tower=tower,
             global_layers=vision.positive("num_global_layers", 8),
             output_width=output_width,

@@ -19,7 +19,7 @@ from proteus.families.conformer import Conformer, read_conformer
 from proteus.families.family import EncoderInput, Family, MediaPlan, Modality, PlanRefused, picture_bytes
 from proteus.families.flops import linear
 from proteus.families.language_model import LanguageModel, read_language_model
-from proteus.families.tile_grid import Grid, nearest_grid
+from proteus.families.tile_grid import MAX_TILES, Grid, nearest_grid
 from proteus.families.vision_tower import VisionTower, read_square_px, read_vision_tower
 
 DEFAULT_TOWER = VisionTower(patch_px=14, width=1152, feed_forward=4304, layers=27)
@@ -73,7 +73,7 @@ class Phi4Multimodal(Family):
             language=read_language_model(config, "phi4_multimodal"),
             tower=tower,
             used_layers=tower.layers + 1 + feature_layer,
-            max_tiles=pictures.positive("dynamic_hd", 36),
+            max_tiles=pictures.positive("dynamic_hd", 36, most=MAX_TILES),
             conformer=conformer,
             audio_rate_hz=sound.positive("sampling_rate", 16_000),
             window=sound.positive("win_length", 400),

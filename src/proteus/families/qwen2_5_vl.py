@@ -21,7 +21,6 @@ from proteus.families.qwen_grid import (
     QwenVl,
     merger_flops,
     read_image_pixels,
-    read_layer_numbers,
     read_patch_rule,
     read_pixels,
     read_text,
@@ -95,10 +94,10 @@ def read_tower(vision: ConfigTable, rule: PatchRule) -> Tower:
     window_patches = window_px // rule.merge // rule.patch_px * rule.merge
     if window_patches == 0:
         raise vision.wrong("window_size", window_px, f"{rule.cell_px} px at least")
-    full = read_layer_numbers(vision, "fullatt_block_indexes", (7, 15, 23, 31))
+    full = set(vision.layer_numbers("fullatt_block_indexes", (7, 15, 23, 31)))
     return Tower(
         depth=depth,
-        full_layers=len(full & frozenset(range(depth))),
+        full_layers=sum(number < depth for number in full),
         window_patches=window_patches,
         width=vision.positive("hidden_size", 3584),
         feed_forward=vision.positive("intermediate_size", 3420),

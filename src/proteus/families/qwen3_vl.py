@@ -26,7 +26,6 @@ from proteus.families.qwen_grid import (
     floor_to_cell,
     merger_flops,
     read_image_pixels,
-    read_layer_numbers,
     read_patch_rule,
     read_pixels,
     read_text,
@@ -139,11 +138,11 @@ def read_video_pixels(folder: Path, rule: PatchRule) -> PixelRange:
 def read_tower(vision: ConfigTable) -> Tower:
     """The vision tower; raises UnsupportedCheckpoint."""
     depth = vision.positive("depth", 27)
-    deepstack = read_layer_numbers(vision, "deepstack_visual_indexes", (8, 16, 24))
+    deepstack = set(vision.layer_numbers("deepstack_visual_indexes", (8, 16, 24)))
     return Tower(
         depth=depth,
         width=vision.positive("hidden_size", 1152),
         feed_forward=vision.positive("intermediate_size", 4304),
         width_out=vision.positive("out_hidden_size", 3584),
-        mergers=1 + len(deepstack & frozenset(range(depth))),
+        mergers=1 + sum(number < depth for number in deepstack),
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -235,11 +234,3 @@ def read_text(config: ConfigTable, model_type: str) -> LanguageModel:
     table.one_of("use_sliding_window", (False,), False)
     values = {key: value for key, value in table.values.items() if key != "model_type"}
     return read_language_model(ConfigTable(table.name, values, table.prefix), model_type)
-
-
-def read_layer_numbers(table: ConfigTable, key: str, default: Sequence[int]) -> frozenset[int]:
-    """A list of layer numbers; raises UnsupportedCheckpoint."""
-    value = table.get(key, list(default))
-    if not isinstance(value, list) or not all(type(number) is int and number >= 0 for number in value):
-        raise table.wrong(key, value, "a list of layer numbers")
-    return frozenset(value)

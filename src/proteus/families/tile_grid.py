@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 Grid = tuple[int, int]  # columns, rows
+MAX_TILES = 1024  # of one picture; every grid of them is listed
 
 
 @lru_cache(maxsize=64)

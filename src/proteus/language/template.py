@@ -105,7 +105,7 @@ def read_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnsupportedCheckpoint(f"{path} cannot be read as JSON", fix="download the file again") from error
     if not isinstance(document, dict):
         raise UnsupportedCheckpoint(f"{path} holds no JSON object", fix="download the file again")
