@@ -124,6 +124,7 @@ def test_audio_without_an_end_is_wrong_usage() -> None:
     ("arguments", "words"),
     [
         (["no-such.png"], ["no-such.png cannot be read", "fix: "]),
+        (["/dev/zero"], ["/dev/zero is a device", "fix: "]),
         (["Makefile"], ["Makefile: bytes that are no known picture", "fix: "]),
         (["--image-size", "20000x20"], ["20000x20: ", "max_side_px = 10,000"]),
         (["--image-size", "wide"], ["size 'wide'", "write it like 640x480"]),

@@ -206,6 +206,8 @@ def _picture(text: str) -> PictureHeader:
 def _read_all(paths: Sequence[Path]) -> Iterator[tuple[str, MediaHeader, int]]:
     for path in paths:
         try:
+            if path.is_char_device():
+                raise InvalidRequest(f"{path} is a device", fix="give the path of a file")
             data = path.read_bytes()
         except OSError as error:
             raise InvalidRequest(f"{path} cannot be read ({error.strerror})", fix="give the path of a file") from error

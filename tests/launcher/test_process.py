@@ -99,6 +99,15 @@ def test_server_goes_with_a_killed_guardian(process: ServerProcess, region: Path
     assert not region.exists()
 
 
+def test_a_guardian_that_somebody_else_ended_keeps_the_folder_for_the_next_run(process: ServerProcess) -> None:
+    process._guardian.terminate()
+    process._guardian.wait(10)
+    assert not is_alive(process.pid)
+    assert process.folder.exists()
+    process.stop()
+    assert not process.folder.exists()
+
+
 def test_closed_pipe_is_the_end_of_the_launcher(tmp_path: Path, region: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()

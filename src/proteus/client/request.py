@@ -116,6 +116,8 @@ def read_picture(picture: Picture) -> bytes:
 
 def _read_file(path: Path) -> bytes:
     try:
+        if path.is_char_device():
+            raise InvalidInput(f"cannot read the picture {path}: it is a device")
         return path.read_bytes()
     except FileNotFoundError:
         raise InvalidInput(f"cannot read the picture {path}: there is no such file") from None

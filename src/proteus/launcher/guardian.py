@@ -59,6 +59,11 @@ def _launcher_says(server: subprocess.Popen[bytes], poll_s: float = 0.2) -> byte
     return os.read(0, 1)
 
 
+def _launcher_is_gone() -> bool:
+    """Whether its end of the pipe is closed. Someone else may have ended us while it lives, and it will start anew."""
+    return bool(select.select([0], [], [], 0)[0]) and os.read(0, 1) == b""
+
+
 def _interrupt(server: subprocess.Popen[bytes], grace_s: float) -> None:
     deadline = monotonic() + grace_s
     server.send_signal(signal.SIGINT)
@@ -88,13 +93,13 @@ def main(folder: str, shm_prefix: str, log: str, grace_s: str, *command: str) ->
     try:
         print(server.pid, flush=True)
         word = _launcher_says(server)
-        if word != RELEASE:
+        if word != RELEASE and _launcher_is_gone():
             _interrupt(server, float(grace_s))
     finally:
         kill_group(server.pid)
         _reap_all()
         remove_shared_memory(shm_prefix)
-        if word != RELEASE:
+        if word != RELEASE and _launcher_is_gone():
             remove_folder(folder)
 
 
