@@ -93,7 +93,7 @@ def main(folder: str, shm_prefix: str, log: str, grace_s: str, *command: str) ->
     try:
         print(server.pid, flush=True)
         word = _launcher_says(server)
-        if word != RELEASE and _launcher_is_gone():
+        if word != RELEASE:
             _interrupt(server, float(grace_s))
     finally:
         kill_group(server.pid)
