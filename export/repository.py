@@ -197,7 +197,9 @@ def _prepare(staged: Layout, layout: Layout, checkpoint: Checkpoint) -> None:
 
 
 def _deployment_text(layout: Layout, checkpoint: Checkpoint) -> str:
-    """The demo's deployment file, comments included, with other paths and a context that the checkpoint has."""
+    """The demo's deployment file, comments included, with other paths, a context that the checkpoint has, and tiers
+    that take a picture of its family.
+    """
     path = DEMO.root / DEMO.deployment
     context_tokens = min(Deployment.load(path).llm.context_tokens, checkpoint.context_tokens)
     name = re.sub(r"[^a-z0-9_-]+", "-", layout.root.resolve().name.lower()).strip("-_") or "exported"
@@ -211,7 +213,7 @@ def _deployment_text(layout: Layout, checkpoint: Checkpoint) -> str:
         ("context_tokens", str(context_tokens)),
     ):
         text = re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", text, count=1)
-    return text
+    return re.sub(r"(?m)^max_visual_tokens = \S+", f"max_visual_tokens = {checkpoint.family.visual_tokens}", text)
 
 
 def _install(staged: Layout, layout: Layout) -> None:

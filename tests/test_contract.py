@@ -147,6 +147,15 @@ def test_context_longer_than_the_checkpoints_is_refused(deployment: Deployment) 
         configs.read_shapes(deployment)
 
 
+def test_tier_that_would_refuse_every_picture_is_refused(deployment: Deployment) -> None:
+    low = deployment.tiers.low.model_copy(update={"max_visual_tokens": 8})
+    tiers = deployment.tiers.model_copy(update={"low": low})
+    with pytest.raises(
+        DeploymentError, match=r"tiers\.low\.max_visual_tokens = 8 refuses every picture.*raise it to 9"
+    ):
+        configs.read_shapes(deployment.model_copy(update={"tiers": tiers}))
+
+
 def test_missing_or_damaged_manifest_is_named(deployment: Deployment) -> None:
     write_manifest(deployment.path.parent, format=2)
     with pytest.raises(DeploymentError, match=r"export\.json has format 2"):

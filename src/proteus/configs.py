@@ -53,6 +53,13 @@ def read_shapes(deployment: Deployment) -> Shapes:
             f"{deployment.checkpoint_path} has {wanted}",
             fix="export the checkpoint again",
         )
+    for name, tier in deployment.tiers:
+        if family.visual_tokens > tier.max_visual_tokens:
+            raise DeploymentError(
+                f"{deployment.path}: tiers.{name}.max_visual_tokens = {tier.max_visual_tokens} refuses every picture",
+                limit=f"{family.visual_tokens} visual tokens, whatever the picture ({family.name})",
+                fix=f"raise it to {family.visual_tokens} at least",
+            )
     if deployment.llm.context_tokens > manifest.context_tokens:
         raise DeploymentError(
             f"{deployment.path}: llm.context_tokens = {deployment.llm.context_tokens}",

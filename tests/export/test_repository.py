@@ -49,6 +49,12 @@ def test_context_of_the_deployment_fits_the_checkpoint(tiny_export: Path, other_
     assert (other.name, other.llm.context_tokens) == ("other-one", 128)
 
 
+def test_tiers_of_the_deployment_take_a_picture_of_the_checkpoint(tiny_export: Path, other_export: Path) -> None:
+    for export, visual_tokens in ((tiny_export, 9), (other_export, 17)):
+        tiers = Deployment.load(export / "deployment.toml").tiers
+        assert {tier.max_visual_tokens for _, tier in tiers} == {visual_tokens}
+
+
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exporter writes a wrong connector, and only the connector, to keep the test short."""
