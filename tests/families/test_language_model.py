@@ -36,6 +36,12 @@ def test_every_head_keeps_its_own_keys_unless_groups_are_told() -> None:
     assert read_language_model(ConfigTable("config.json", {"num_key_value_heads": 2}), "llama").kv_heads == 2
 
 
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "qwen2_vl_text", "qwen3", "phi4_multimodal"])
+def test_groups_that_are_null_are_none_whatever_the_class_would_have(model_type: str) -> None:
+    sizes = {"num_attention_heads": 4, "hidden_size": 64, "num_key_value_heads": None}
+    assert read_language_model(ConfigTable("config.json", sizes), model_type).kv_heads == 4
+
+
 def test_cross_attention_layers_are_not_counted_twice() -> None:
     model = read_language_model(ConfigTable("config.json", {}), "mllama_text_model", cross_layers=8)
     assert (model.layers, model.cross_layers) == (32, 8)

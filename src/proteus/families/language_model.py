@@ -63,12 +63,18 @@ def read_language_model(table: ConfigTable, model_type: str, *, cross_layers: in
     """
     defaults = DEFAULTS[table.one_of("model_type", tuple(DEFAULTS), model_type)]
     heads = table.positive("num_attention_heads", defaults.heads)
+    ungrouped = defaults.kv_heads is None or _is_null(table, "num_key_value_heads")
     hidden_size = table.positive("hidden_size", defaults.hidden_size)
     return LanguageModel(
         layers=table.positive("num_hidden_layers", defaults.layers) - cross_layers,
-        kv_heads=table.positive("num_key_value_heads", defaults.kv_heads or heads),
+        kv_heads=table.positive("num_key_value_heads", heads if ungrouped else defaults.kv_heads),
         head_dim=table.positive("head_dim", defaults.head_dim or hidden_size // heads),
         hidden_size=hidden_size,
         context_tokens=table.positive("max_position_embeddings", defaults.context_tokens),
         cross_layers=cross_layers,
     )
+
+
+def _is_null(table: ConfigTable, key: str) -> bool:
+    """Whether the file says null: transformers then takes no default of the class."""
+    return key in table.values and key not in table
