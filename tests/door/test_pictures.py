@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import numpy as np
 import pytest
 
 from proteus.door.pictures import Picture, read, sources, split
@@ -102,12 +103,28 @@ def test_error_names_what_limit_and_fix(
 
 
 def test_attached_bytes_are_cut_at_their_lengths() -> None:
-    assert split(b"abcdef", [1, 0, 5]) == (b"a", b"", b"bcdef")
-    assert split(b"abc", None) == (b"abc",)
-    assert split(b"", None) == ()
+    assert split(b"abcdef", np.array([1, 0, 5]), LIMITS) == (b"a", b"", b"bcdef")
+    assert split(b"abc", None, LIMITS) == (b"abc",)
+    assert split(b"", None, LIMITS) == ()
 
 
 @pytest.mark.parametrize("lengths", [[1, 1], [7], [], [-1, 4], [2**62, 2**62]])
 def test_lengths_that_do_not_fit_are_refused(lengths: list[int]) -> None:
     with pytest.raises(InvalidRequest, match="image_bytes has 3 bytes"):
-        split(b"abc", lengths)
+        split(b"abc", np.array(lengths, dtype=np.int64), LIMITS)
+
+
+class Unread(np.ndarray[Any, Any]):
+    """Lengths of which only the number may be looked at."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("read before they were counted")
+
+    def tolist(self) -> Any:
+        return list(iter(self))
+
+
+def test_lengths_are_counted_before_they_are_read() -> None:
+    lengths = np.zeros(LIMITS.max_pictures + 1, dtype=np.int64).view(Unread)
+    with pytest.raises(MediaTooLarge, match=r"5 pictures in one request; limit: \[image\] max_pictures = 4"):
+        split(b"", lengths, LIMITS)

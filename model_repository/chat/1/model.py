@@ -17,6 +17,7 @@ from proteus.backend.tensors import from_text, read, read_bytes, read_context, r
 from proteus.door.chat import Chat
 from proteus.door.pictures import split
 from proteus.door.prepare import Call
+from proteus.limits import ImageLimits
 
 
 class Reply:
@@ -31,16 +32,17 @@ class Reply:
         self._responses.send(arrays, final=report is not None)
 
 
-def read_call(request: Any) -> Call:
-    lengths = read(request, "image_lengths")
-    attached = split(read_bytes(request, "image_bytes") or b"", None if lengths is None else lengths.tolist())
+def read_call(request: Any, limits: ImageLimits) -> Call:
+    attached = split(read_bytes(request, "image_bytes") or b"", read(request, "image_lengths"), limits)
     return Call(document=read_string(request, "request"), attached=attached, context=read_context(request))
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         self.fleet = TritonFleet()
-        self.chat = Chat.from_deployment(load_deployment(args), self.fleet)
+        deployment = load_deployment(args)
+        self.limits = deployment.image
+        self.chat = Chat.from_deployment(deployment, self.fleet)
         self.metrics = DoorMetrics()
         self.heart: asyncio.Task[None] | None = None
 
@@ -50,7 +52,7 @@ class TritonPythonModel:
 
     async def answer(self, request: Any) -> None:
         with responding(request) as responses:
-            await self.chat.answer(read_call(request), Reply(responses))
+            await self.chat.answer(read_call(request, self.limits), Reply(responses))
 
     def tell(self) -> None:
         self.metrics.tell(self.chat.figures())

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from proteus.cache.key import media_digest
 from proteus.door.request import AnyPicture, ChatMessage, PictureContent
 from proteus.errors import InvalidRequest, ProteusError
@@ -38,19 +41,24 @@ class Picture:
     tier: TierName
 
 
-def split(data: bytes, lengths: Sequence[int] | None) -> tuple[bytes, ...]:
-    """Cut `image_bytes` into pictures; without lengths it is one picture. Raises InvalidRequest."""
+def split(data: bytes, lengths: npt.NDArray[np.int64] | None, limits: ImageLimits) -> tuple[bytes, ...]:
+    """Cut `image_bytes` into pictures; without lengths it is one picture. Raises InvalidRequest or MediaTooLarge.
+
+    Lengths are counted before they are read: there may be a hundred million of nothing.
+    """
     if lengths is None:
         return (data,) if data else ()
-    if any(length < 0 for length in lengths) or sum(lengths) != len(data):
+    check_count(len(lengths), limits)
+    sizes = [int(length) for length in lengths]
+    if any(size < 0 for size in sizes) or sum(sizes) != len(data):
         raise InvalidRequest(
-            f"image_lengths add up to {sum(lengths):,}, image_bytes has {len(data):,} bytes",
+            f"image_lengths add up to {sum(sizes):,}, image_bytes has {len(data):,} bytes",
             fix="send one length for each picture, in the order of image_bytes",
         )
     pictures, start = [], 0
-    for length in lengths:
-        pictures.append(data[start : start + length])
-        start += length
+    for size in sizes:
+        pictures.append(data[start : start + size])
+        start += size
     return tuple(pictures)
 
 
