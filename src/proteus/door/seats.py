@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from proteus.errors import QueueFull
+from proteus.errors import MediaTooLarge, QueueFull
 
 
 class Seats:
@@ -18,7 +18,7 @@ class Seats:
 
     @contextmanager
     def take(self, num_bytes: int) -> Iterator[Seat]:
-        """A seat for a request that brought `num_bytes`, until the block ends; raises QueueFull."""
+        """A seat for a request that brought `num_bytes`, until the block ends; raises QueueFull or MediaTooLarge."""
         if self.taken >= self._max_requests:
             raise QueueFull(
                 f"{self.taken:,} requests are open",
@@ -33,13 +33,16 @@ class Seats:
             self.taken -= 1
             self.held_bytes -= seat.held_bytes
 
-    def hold(self, num_bytes: int) -> None:
-        """Take note of bytes; raises QueueFull when there would be too many."""
+    def hold(self, num_bytes: int, *, of: int) -> None:
+        """Take note of bytes, the last of the `of` bytes of one request.
+
+        Raises QueueFull when there would be too many, MediaTooLarge when that request alone has too many.
+        """
+        limit = f"[admission] max_open_bytes = {self._max_bytes:,}"
+        if of > self._max_bytes:
+            raise MediaTooLarge(f"the request needs {of:,} bytes", limit=limit, fix="send fewer or smaller pictures")
         if self.held_bytes + num_bytes > self._max_bytes:
-            raise QueueFull(
-                f"the open requests hold {self.held_bytes:,} bytes",
-                limit=f"[admission] max_open_bytes = {self._max_bytes:,}",
-            )
+            raise QueueFull(f"the open requests hold {self.held_bytes:,} bytes", limit=limit)
         self.held_bytes += num_bytes
 
 
@@ -51,6 +54,6 @@ class Seat:
         self.held_bytes = 0
 
     def hold(self, num_bytes: int) -> None:
-        """Bytes more, before they are there; raises QueueFull."""
-        self._seats.hold(num_bytes)
+        """Bytes more, before they are there; raises QueueFull, or MediaTooLarge when no waiting would help."""
+        self._seats.hold(num_bytes, of=self.held_bytes + num_bytes)
         self.held_bytes += num_bytes
