@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
+from proteus.backend.fleet import Context
 from proteus.door.chat import Chat
+from proteus.door.prepare import Call
 from proteus.errors import (
     DeadlineExceeded,
+    FetchFailed,
     InternalError,
     InvalidPicture,
     MediaTooLarge,
@@ -18,6 +23,7 @@ from proteus.errors import (
     Unavailable,
 )
 from proteus.language.prompt import PromptRenderer
+from proteus.media.fetch import Fetcher
 from tests.door.test_chat import BLUE, DEMO, FAMILY, MANIFEST, RED, Client, Models, call, door, run
 from tests.preprocess.pictures import encode, noise
 
@@ -253,4 +259,44 @@ def test_a_url_is_refused_while_no_host_is_allowed() -> None:
         with pytest.raises(ProteusError, match=r"pictures by URL are off; limit: \[fetch\] hosts"):
             await door(models).answer(asked, Client())
 
+    run(scenario())
+
+
+def by_url(*urls: str, **fields: Any) -> Call:
+    content = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    document = json.dumps({"messages": [{"role": "user", "content": content}], **fields}).encode()
+    return Call(document=document, attached=(), context=Context(parameters={}))
+
+
+def door_to_the_web(fetch: Callable[[str], Awaitable[bytes]], monkeypatch: pytest.MonkeyPatch) -> Chat:
+    monkeypatch.setattr(Fetcher, "fetch", lambda _, url: fetch(url))
+    return door(Models())
+
+
+def test_a_url_that_gives_no_picture_is_named_by_the_number_of_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch(url: str) -> bytes:
+        if url.endswith("b"):
+            raise FetchFailed("the picture's host answered 404")
+        return RED
+
+    async def scenario() -> None:
+        with pytest.raises(FetchFailed, match="picture 3: the picture's host answered 404"):
+            await chat.answer(by_url("http://x/a", "http://x/a", "http://x/b"), Client())
+        assert is_empty(chat)
+
+    chat = door_to_the_web(fetch, monkeypatch)
+    run(scenario())
+
+
+def test_a_deadline_ends_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fetch(url: str) -> bytes:
+        await asyncio.Event().wait()
+        return RED
+
+    async def scenario() -> None:
+        with pytest.raises(DeadlineExceeded, match=r"on their way; limit: the request's deadline; fix: allow more"):
+            await chat.answer(by_url("http://x/a", deadline_ms=50), Client())
+        assert is_empty(chat)
+
+    chat = door_to_the_web(fetch, monkeypatch)
     run(scenario())

@@ -33,6 +33,7 @@ from proteus.deployment import Deployment
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Call, Preparation, Prepared
 from proteus.door.seats import Seat, Seats
+from proteus.door.together import together
 from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, ProteusError
 from proteus.families.llava import LlavaFamily
 from proteus.language.kv_slots import KV_VALUE_BYTES
@@ -122,11 +123,9 @@ class Chat:
         self, call: Call, seat: Seat, held: AsyncExitStack, watch: Stopwatch
     ) -> tuple[Prepared, Mapping[Place, VisualTokens]]:
         """Everything before the language model; what the request holds is given back with `held`."""
-        arrived_s = time.monotonic()
         prepared = await self._preparation.prepare(call, seat, watch)
         with watch.stage("admission"):
-            ask = _ask(prepared, call.context, arrived_s)
-            reservation = await held.enter_async_context(self._gate.admitted(ask))
+            reservation = await held.enter_async_context(self._gate.admitted(_ask(prepared)))
         self._count(prepared)
         with watch.stage("encode"):
             encoded = await self._encode(prepared, call.context)
@@ -140,14 +139,12 @@ class Chat:
             self._patches_allocated += patches_allocated(cost.plan)
 
     async def _encode(self, prepared: Prepared, context: Context) -> Mapping[Place, VisualTokens]:
-        """Visual tokens of each distinct picture, all at once."""
+        """Visual tokens of each distinct picture, all at once; the first that is refused ends the others."""
         distinct: dict[Place, tuple[int, Picture, MediaCost]] = {}
         for number, (picture, cost) in enumerate(_planned(prepared), start=1):
             distinct.setdefault(_place(picture, cost), (number, picture, cost))
         scope = prepared.request.cache_scope
-        tokens = await asyncio.gather(
-            *(self._encode_named(number, picture, cost, scope, context) for number, picture, cost in distinct.values())
-        )
+        tokens = await together(self._encode_named(*named, scope, context) for named in distinct.values())
         return dict(zip(distinct, tokens, strict=True))
 
     async def _encode_named(
@@ -247,17 +244,14 @@ def _max_open(deployment: Deployment) -> int:
     return waiting + (deployment.admission.capacity.requests or deployment.llm.slots + deployment.llm.max_queue)
 
 
-def _ask(prepared: Prepared, context: Context, arrived_s: float) -> Ask:
-    """The sooner of the request's own deadline and Triton's timeout holds."""
+def _ask(prepared: Prepared) -> Ask:
     request = prepared.request
-    waits_s = [request.deadline_ms / 1e3] if request.deadline_ms is not None else []
-    waits_s += [context.timeout_us / 1e6] if context.timeout_us else []
     return Ask(
         vector=prepared.resources,
         latency_class=prepared.latency_class,
         tenant=request.tenant or request.cache_scope,
         model=CHAT.name,
-        deadline_s=arrived_s + min(waits_s) if waits_s else None,
+        deadline_s=prepared.deadline_s,
     )
 
 

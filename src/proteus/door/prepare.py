@@ -6,6 +6,7 @@ Call → ChatRequest → Source → (Fetcher) → Picture → Planner → MediaC
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from proteus.deployment import Deployment
 from proteus.door.pictures import Picture, Source, read, sources
 from proteus.door.request import ChatRequest, PictureContent, PictureUrlContent, shorten
 from proteus.door.seats import Seat
-from proteus.errors import InvalidRequest, PromptTooLong, ProteusError
+from proteus.door.together import together
+from proteus.errors import DeadlineExceeded, InvalidRequest, PromptTooLong, ProteusError
 from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import Prompt, PromptRenderer
 from proteus.limits import LatencyClass
@@ -50,6 +52,7 @@ class Prepared:
     prompt: Prompt
     max_tokens: int
     resources: ResourceVector
+    deadline_s: float | None  # to be admitted, on the monotonic clock
 
     @property
     def latency_class(self) -> LatencyClass:
@@ -70,15 +73,17 @@ class Preparation:
     async def prepare(self, call: Call, seat: Seat, watch: Stopwatch) -> Prepared:
         """`seat` is told of the bytes that URLs may bring before they are fetched.
 
-        Raises InvalidRequest and what it is the root of, MediaTooLarge, or QueueFull.
+        Raises InvalidRequest and what it is the root of, MediaTooLarge, QueueFull, or DeadlineExceeded.
         """
+        arrived_s = time.monotonic()
         request, places = await self._in_thread(lambda: self._parse(call, watch))
+        deadline_s = _deadline_s(request, call.context, arrived_s)
         fetched: Mapping[str, bytes] = {}
-        if urls := list(dict.fromkeys(place.url for place in places if place.url is not None)):
-            seat.hold(len(urls) * self._deployment.image.max_bytes)
+        if numbers := _first_of_each_url(places):
+            seat.hold(len(numbers) * self._deployment.image.max_bytes)
             with watch.stage("fetch"):
-                fetched = await self._fetch(urls)
-        return await self._in_thread(lambda: self._plan(request, places, fetched, watch))
+                fetched = await self._fetch(numbers, deadline_s)
+        return await self._in_thread(lambda: self._plan(request, places, fetched, deadline_s, watch))
 
     async def _in_thread(self, work: Callable[[], Done]) -> Done:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -89,17 +94,32 @@ class Preparation:
             request = ChatRequest.parse(call.document, self._deployment.text)
             return request, sources(request.messages, call.attached, self._deployment.image)
 
-    async def _fetch(self, urls: Sequence[str]) -> Mapping[str, bytes]:
-        """Each URL once, all at the same time; the first that fails ends the others."""
+    async def _fetch(self, numbers: Mapping[str, int], deadline_s: float | None) -> Mapping[str, bytes]:
+        """Each URL once, all at the same time; the first that fails ends the others, and so does the deadline."""
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = {url: group.create_task(self._fetcher.fetch(url)) for url in urls}
-        except* ProteusError as errors:
-            raise errors.exceptions[0] from None
-        return {url: task.result() for url, task in tasks.items()}
+            async with asyncio.timeout_at(deadline_s):
+                bodies = await together(self._fetch_named(url, number) for url, number in numbers.items())
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                "not started in time: its pictures were on their way",
+                limit="the request's deadline",
+                fix="allow more time, or send the pictures' bytes",
+            ) from error
+        return dict(zip(numbers, bodies, strict=True))
+
+    async def _fetch_named(self, url: str, number: int) -> bytes:
+        try:
+            return await self._fetcher.fetch(url)
+        except ProteusError as error:
+            raise error.about(f"picture {number}") from error
 
     def _plan(
-        self, request: ChatRequest, places: Sequence[Source], fetched: Mapping[str, bytes], watch: Stopwatch
+        self,
+        request: ChatRequest,
+        places: Sequence[Source],
+        fetched: Mapping[str, bytes],
+        deadline_s: float | None,
+        watch: Stopwatch,
     ) -> Prepared:
         with watch.stage("plan"):
             numbered = enumerate(places, start=1)
@@ -116,6 +136,7 @@ class Preparation:
             prompt=prompt,
             max_tokens=max_tokens,
             resources=sum((cost.resources for cost in costs), text),
+            deadline_s=deadline_s,
         )
 
     def _cost(self, picture: Picture, number: int, num_pictures: int) -> MediaCost:
@@ -138,6 +159,22 @@ class Preparation:
                 fix=f"lower max_tokens to {room}" if room >= 1 else "send less text or fewer pictures",
             )
         return request.max_tokens or min(self._deployment.text.default_max_tokens, room)
+
+
+def _deadline_s(request: ChatRequest, context: Context, arrived_s: float) -> float | None:
+    """The sooner of the request's own deadline and Triton's timeout holds."""
+    waits_s = [request.deadline_ms / 1e3] if request.deadline_ms is not None else []
+    waits_s += [context.timeout_us / 1e6] if context.timeout_us else []
+    return arrived_s + min(waits_s) if waits_s else None
+
+
+def _first_of_each_url(places: Sequence[Source]) -> Mapping[str, int]:
+    """URL -> number of the first picture (from 1) that is there."""
+    numbers: dict[str, int] = {}
+    for number, place in enumerate(places, start=1):
+        if place.url is not None:
+            numbers.setdefault(place.url, number)
+    return numbers
 
 
 def _refuse_parameters(context: Context) -> None:
