@@ -20,6 +20,7 @@ from proteus.preprocess.colour import Rgb, to_rgb
 from proteus.preprocess.openers import OPENERS, UPRIGHT_WHEN_LOADED
 
 Size = tuple[int, int]  # (width, height) in px
+Box = tuple[int, int, int, int]  # left, top, right, bottom in px
 
 SHRINK = Image.Resampling.LANCZOS
 REDUCING_GAP = 3.0  # the box filter of the first step never leaves less than three times the target
@@ -73,14 +74,31 @@ def _decode(data: bytes, header: PictureHeader, background_rgb: tuple[int, int, 
         _check_target(target_px, header.upright_px)
         _draft(picture, target_px if turn is None else _stored(target_px, header))
     drafted = getattr(picture, "decoderconfig", ()) not in ((), (1, 0))
+    frame = _frame_of(picture)
     picture.load()
     rgb = to_rgb(picture, background_rgb)
     del picture
+    if frame is not None:
+        rgb = _framed(rgb, frame, background_rgb)
     if turn is not None:
         rgb = turn(rgb)
     if not drafted and (rgb.shape[1], rgb.shape[0]) != header.upright_px:
         raise _contradicted()
     return np.ascontiguousarray(rgb) if target_px is None else _shrink(rgb, target_px)
+
+
+def _frame_of(picture: ImageFile.ImageFile) -> Box | None:
+    """What the first frame of a GIF covers of its screen; None when that is all of it, as in other formats."""
+    extents = picture.tile[0].extents if picture.format == "GIF" else None
+    return None if extents in (None, (0, 0, *picture.size)) else extents
+
+
+def _framed(rgb: Rgb, frame: Box, background_rgb: tuple[int, int, int]) -> Rgb:
+    """The background where nothing was painted: a decoder leaves the first colour of the palette there."""
+    left, top, right, bottom = frame
+    screen = np.full_like(rgb, background_rgb)
+    screen[top:bottom, left:right] = rgb[top:bottom, left:right]
+    return screen
 
 
 def _check_target(target_px: Size, own_px: Size) -> None:
