@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from proteus.backend.failures import BY_CODE, revive
-from proteus.errors import InternalError, ProteusError, QueueFull, Unavailable
+from proteus.errors import DeadlineExceeded, InternalError, ProteusError, QueueFull, Unavailable
 
 
 @pytest.mark.parametrize("kind", BY_CODE.values())
@@ -25,7 +25,7 @@ def test_error_without_limit_or_fix_survives_too() -> None:
         ("Exceeds maximum queue size", QueueFull),
         ("Stub process 'llm_0_0' is not healthy.", Unavailable),
         ("Request for unknown model: 'llm' is not ready", Unavailable),
-        ("Request timeout expired", Unavailable),
+        ("Request timeout expired", DeadlineExceeded),
         ("Failed to process: KeyError at 0x7f00", InternalError),
         ("internal: the server could not finish this request", InternalError),
     ],

@@ -41,10 +41,26 @@ class Caller:
         self._kept.clear()
 
     async def call(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Outputs:
-        """Outputs of a model that is not decoupled; raises the model's error."""
+        """Outputs of a model that is not decoupled; raises the model's error.
+
+        Triton ends no call that has begun: one that nobody waits for any more keeps its place among MAX_CALLS.
+        """
         request = _request(model, inputs, context)
-        async with self._calls:
-            return await _in_thread(model, lambda: _outputs(model, request.exec()))
+        loop = asyncio.get_running_loop()
+
+        def answer() -> Outputs:
+            try:
+                return _outputs(model, request.exec())
+            finally:
+                loop.call_soon_threadsafe(self._calls.release)
+
+        await self._calls.acquire()
+        try:
+            begun = _begin(model, answer)
+        except RuntimeError:  # the system gives no thread
+            self._calls.release()
+            raise
+        return await asyncio.wrap_future(begun)
 
     async def call_decoupled(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Outputs:
         """Outputs of the one response of a decoupled model, which must be its last; raises the model's error.
@@ -63,14 +79,16 @@ class Caller:
                 self._kept.append(responses)
                 loop.call_soon_threadsafe(loop.call_later, KEEP_S, self._drop_oldest)
 
-        return await _in_thread(model, answer)
+        return await asyncio.wrap_future(_begin(model, answer))
 
     def _drop_oldest(self) -> None:
         if self._kept:
             self._kept.popleft()
 
 
-async def _in_thread(model: ModelSpec, answer: Callable[[], Outputs]) -> Outputs:
+def _begin(model: ModelSpec, answer: Callable[[], Outputs]) -> Future[Outputs]:
+    """`answer` in a thread of its own; RuntimeError when there is none to be had."""
+
     def wait() -> None:
         try:
             done.set_result(answer())
@@ -83,7 +101,7 @@ async def _in_thread(model: ModelSpec, answer: Callable[[], Outputs]) -> Outputs
     done.set_running_or_notify_cancel()  # the thread ends it, also when nobody waits any more
     # A daemon: the call of a model that died may never end, and must not keep this process.
     threading.Thread(target=wait, name="call", daemon=True).start()
-    return await asyncio.wrap_future(done)
+    return done
 
 
 def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Any:

@@ -40,10 +40,10 @@ GONE = (
     "not ready",
     "no available versions",
     "stub process",
-    "timeout expired",
     "unloaded",
     "shutting",
 )
+LATE = "timeout expired"  # a stage's queue has no time of its own, only that of the request
 TRY_AGAIN = "try again in some seconds"
 
 
@@ -54,6 +54,12 @@ def revive(text: str, model: str) -> ProteusError:
     lowered = text.lower()
     if any(words in lowered for words in QUEUE):
         return QueueFull(f"too many requests wait for {model}", limit=f"max_queue of {model}")
+    if LATE in lowered:
+        return DeadlineExceeded(
+            f"not started by {model} in time",
+            limit="Triton's timeout of the request",
+            fix="allow more time",
+        )
     if any(words in lowered for words in GONE):
         return Unavailable(f"{model} does not answer", fix=TRY_AGAIN)
     return InternalError()
