@@ -127,6 +127,7 @@ def test_audio_without_an_end_is_wrong_usage() -> None:
         (["/dev/zero"], ["/dev/zero is a device", "fix: "]),
         (["Makefile"], ["Makefile: bytes that are no known picture", "fix: "]),
         (["--image-size", "20000x20"], ["20000x20: ", "max_side_px = 10,000"]),
+        (["--image-size", "64x64"] * 5, ["5 pictures in one request", "max_pictures = 4"]),
         (["--image-size", "wide"], ["size 'wide'", "write it like 640x480"]),
         (["--image-size", "4x0"], ["size '4x0'"]),
         (["--video-size", "640x480x8"], ["reads no video"]),

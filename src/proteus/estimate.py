@@ -24,7 +24,7 @@ from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import PromptRenderer
 from proteus.limits import TierName
-from proteus.media.accept import accept_audio, accept_picture, accept_video
+from proteus.media.accept import accept_audio, accept_picture, accept_video, check_count
 from proteus.media.header import AudioHeader, MediaHeader, PictureHeader, VideoHeader
 from proteus.media.probe import probe
 
@@ -81,6 +81,7 @@ class Estimator:
         wanted = self._wanted
         media = list(_read_all(wanted.files))
         media += [(text, _picture(text), 0) for text in wanted.image_sizes]
+        self._count([header for _, header, _ in media])
         num_pictures = sum(isinstance(header, PictureHeader) for _, header, _ in media)
         for name, header, num_bytes in media:
             with _naming(name):
@@ -134,6 +135,16 @@ class Estimator:
         )
         cost = self._planner.video(header, 0, frames_per_s=DEFAULT_FRAMES_PER_S, max_frames=num_frames)
         return Line(name=text, kind=NO_FILE, size=f"{width_px}x{height_px} px, {num_frames} frames", cost=cost)
+
+    def _count(self, headers: Sequence[MediaHeader]) -> None:
+        if self._deployment is None:
+            return
+        for kind, limits in (
+            (PictureHeader, self._deployment.image),
+            (VideoHeader, self._deployment.video),
+            (AudioHeader, self._deployment.audio),
+        ):
+            check_count(sum(isinstance(header, kind) for header in headers), limits)
 
     def _accept(self, header: MediaHeader, num_bytes: int) -> None:
         if self._deployment is None:

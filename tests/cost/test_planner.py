@@ -106,6 +106,11 @@ def test_what_a_tier_refuses_names_tier_value_and_limit(caps: Tier, words: str) 
         Planner(family=LLAVA, tiers=tiers(high=caps)).picture(picture(20, 20), 1, tier="high")
 
 
+def test_a_sliver_that_the_tier_would_shrink_to_nothing_is_over_its_pixels() -> None:
+    with pytest.raises(MediaTooLarge, match=r"10000x1 px at detail 'low'; limit: \[tiers.low\] max_pixels = 5,000"):
+        Planner(family=LLAVA, tiers=tiers(low=tier(max_pixels=5000))).picture(picture(10_000, 1), 1, tier="low")
+
+
 def test_what_the_family_refuses_stays_refused_in_every_tier(qwen: Family) -> None:
     planner = Planner(family=qwen, tiers=tiers(low=tier(max_pixels=1000)))
     for size in ((2, 500), (10_000, 10), (0, 5)):

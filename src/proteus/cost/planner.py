@@ -161,8 +161,9 @@ class Planner:
                 return given_px, plan
             if caps.over == "refuse":
                 break
-        visual_tokens = plan.visual_tokens if plan is not None else 0
-        raise _over(tier, f"{visual_tokens:,} visual tokens", "max_visual_tokens", caps.max_visual_tokens)
+        if plan is None:  # a side would have no pixel left
+            raise _over(tier, f"{size_px[0]}x{size_px[1]} px", "max_pixels", caps.max_pixels)
+        raise _over(tier, f"{plan.visual_tokens:,} visual tokens", "max_visual_tokens", caps.max_visual_tokens)
 
 
 def picture_buckets(planner: Planner, limits: ImageLimits) -> tuple[Bucket, ...]:
