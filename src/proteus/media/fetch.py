@@ -11,7 +11,7 @@ import ssl
 
 import httpcore
 
-from proteus.errors import FetchFailed, MediaTooLarge
+from proteus.errors import FetchFailed, MediaTooLarge, QueueFull
 from proteus.limits import FetchLimits
 from proteus.media.dial import CheckedBackend, CountedStream, Resolve, resolve_by_system
 from proteus.media.target import SEND_BYTES, Target, check_url, redirected
@@ -41,15 +41,22 @@ class Fetcher:
         self._free = asyncio.Semaphore(limits.max_at_once)
 
     async def fetch(self, url: str) -> bytes:
-        """The body behind `url`; raises FetchFailed or MediaTooLarge with texts of our own."""
+        """The body behind `url`; raises FetchFailed, MediaTooLarge or QueueFull with texts of our own."""
         if not self._limits.enabled:
             raise FetchFailed("pictures by URL are off", limit="[fetch] hosts = []", fix=SEND_BYTES)
         target = check_url(url, self._limits)
         total_ms = self._limits.total_timeout_ms
+        begun = False
         try:
             async with asyncio.timeout(total_ms / 1e3), self._free:
+                begun = True
                 return await self._follow(target)
         except TimeoutError as error:
+            if not begun:  # the others' hosts are slow, this one may be quick
+                number = self._limits.max_at_once
+                raise QueueFull(
+                    f"{number:,} pictures are being fetched", limit=f"[fetch] max_at_once = {number:,}"
+                ) from error
             raise FetchFailed(
                 "the picture did not come in time", limit=f"[fetch] total_timeout_ms = {total_ms:,}", fix=SEND_BYTES
             ) from error
