@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice, pairwise
 
 from hypothesis import given, settings
@@ -65,6 +66,13 @@ def test_tiles_and_windows_keep_their_one_shape() -> None:
     assert bucket_of(tiles.encoder_input) == Bucket("tiles", 336, 336)
     assert patches_used(tiles) == patches_allocated(tiles)
     assert buckets_for([tiles, plan(80, 3000, kind="mel")]) == (Bucket("mel", 80, 3000), Bucket("tiles", 336, 336))
+
+
+def test_tiles_of_any_size_are_sequences_like_grids() -> None:
+    shape = EncoderInput(kind="tiles", count=5, rows=735, cols=980, patch_px=14)
+    assert bucket_of(shape) == bucket_of(EncoderInput(kind="grid", count=5, rows=52, cols=70))
+    tiles = replace(plan(735, 980), encoder_input=shape)
+    assert (patches_used(tiles), patches_allocated(tiles)) == (5 * 52 * 70, 5 * bucket_of(shape).cols)
 
 
 def test_waste_is_what_is_allocated_and_not_used() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from proteus.families.table import load_family
 from proteus.limits import Tier, TierName, Tiers
 from proteus.media.header import PictureHeader
 from tests.families.published_qwen import PUBLISHED
+from tests.families.published_tiles import PUBLISHED as TILES
 
 DEMO = Deployment.load(Path(__file__).parents[2] / "deployments" / "demo.toml")
 LLAVA = LlavaFamily.from_checkpoint(DEMO.checkpoint_path)
@@ -24,11 +27,12 @@ LLAVA = LlavaFamily.from_checkpoint(DEMO.checkpoint_path)
 
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Family:
-    import json
+    return published(tmp_path_factory.mktemp("qwen"), PUBLISHED, "Qwen2-VL")
 
-    folder = tmp_path_factory.mktemp("qwen")
-    name = next(name for name in PUBLISHED if "Qwen2-VL" in name)
-    for file, content in PUBLISHED[name].items():
+
+def published(folder: Path, known: Mapping[str, Mapping[str, object]], part: str) -> Family:
+    """The family of the first checkpoint of `known` whose name holds `part`."""
+    for file, content in next(files for name, files in known.items() if part in name).items():
         (folder / file).write_text(json.dumps(content))
     return load_family(folder)
 
@@ -118,6 +122,13 @@ def test_what_the_family_refuses_stays_refused_in_every_tier(qwen: Family) -> No
             planner.picture(picture(*size), 1, tier="low")
 
 
+def test_a_sliver_that_cannot_be_made_small_enough_is_refused_for_its_pixels() -> None:
+    planner = Planner(family=LLAVA, tiers=tiers(low=tier(1000, 10**6)))
+    with pytest.raises(MediaTooLarge) as caught:
+        planner.picture(picture(20_000, 1), 1, tier="low")
+    assert "20000x1 px" in str(caught.value) and "[tiers.low] max_pixels = 1,000" in str(caught.value)
+
+
 def test_a_contract_has_one_bucket_where_the_encoder_has_one_shape() -> None:
     (bucket,) = picture_buckets(Planner(family=LLAVA, tiers=DEMO.tiers), DEMO.image)
     assert bucket.label == "96x96 tiles"
@@ -137,6 +148,14 @@ def test_every_picture_within_the_contract_falls_into_one_of_its_buckets(
     except (PlanRefused, MediaTooLarge):
         return
     assert cost.bucket in buckets
+
+
+def test_a_family_that_takes_tiles_of_any_size_has_few_buckets(tmp_path: Path) -> None:
+    planner = Planner(family=published(tmp_path, TILES, "idefics2"))
+    buckets = picture_buckets(planner, DEMO.image)
+    assert len(buckets) < 40
+    for size in ((640, 480), (3778, 6616), (1310, 1407), (3199, 7812), (8, 8), (4000, 200)):
+        assert planner.picture(picture(*size), 1).bucket in buckets
 
 
 def test_buckets_end_where_the_contract_ends(qwen_buckets: tuple[Planner, tuple[Bucket, ...]]) -> None:

@@ -63,7 +63,7 @@ def test_a_picture_without_pixels_is_refused(tmp_path: Path) -> None:
 )
 def test_sides_of_the_encoder_input(tmp_path: Path, width_px: int, height_px: int, rows_px: int, cols_px: int) -> None:
     shape = family_of(tmp_path, NAME, WHOLE).plan_image(width_px, height_px).encoder_input
-    assert shape == EncoderInput(kind="tiles", count=1, rows=rows_px, cols=cols_px)
+    assert shape == EncoderInput(kind="tiles", count=1, rows=rows_px, cols=cols_px, patch_px=14)
 
 
 def test_plan_of_a_split_picture(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_plan_of_a_split_picture(tmp_path: Path) -> None:
         modality="image",
         visual_tokens=320,
         wrapper_tokens=6,
-        encoder_input=EncoderInput(kind="tiles", count=5, rows=480, cols=640),
+        encoder_input=EncoderInput(kind="tiles", count=5, rows=480, cols=640, patch_px=14),
         patches=5 * patches,
         encoder_flops=5 * (2 * patches * 588 * 1152 + layers + gate + resampler),
         decode_bytes=921_600,

@@ -1,8 +1,8 @@
 """Shape buckets: the few shapes that an encoder is run with, so that media of different sizes can share a batch.
 
 Tiles and audio windows have one shape in a family: a bucket of their own, and nothing is padded. Patch grids of any
-size become sequences, padded at the end (the encoder masks the padding) to the next length of a ladder. Only media of
-one bucket share a batch, so a large picture never pads a small one.
+size, and the tiles of a family that takes any size, become sequences, padded at the end (the encoder masks the padding)
+to the next length of a ladder. Only media of one bucket share a batch, so a large picture never pads a small one.
 """
 
 from __future__ import annotations
@@ -46,10 +46,17 @@ def ladder() -> Iterator[int]:
 
 def bucket_of(encoder_input: EncoderInput) -> Bucket:
     """The bucket that takes this input; every input has one."""
-    if encoder_input.kind != "grid":
+    patches = sequence_patches(encoder_input)
+    if patches is None:
         return Bucket(encoder_input.kind, encoder_input.rows, encoder_input.cols)
-    patches = encoder_input.rows * encoder_input.cols
     return Bucket("grid", 1, next(length for length in ladder() if length >= patches))
+
+
+def sequence_patches(shape: EncoderInput) -> int | None:
+    """Patches of one grid, or of one tile that may have any size; None where the shape is the family's own."""
+    if shape.kind == "grid":
+        return shape.rows * shape.cols
+    return (shape.rows // shape.patch_px) * (shape.cols // shape.patch_px) if shape.patch_px else None
 
 
 def buckets_for(plans: Iterable[MediaPlan]) -> tuple[Bucket, ...]:
@@ -69,14 +76,14 @@ def buckets_for(plans: Iterable[MediaPlan]) -> tuple[Bucket, ...]:
 
 def patches_used(plan: MediaPlan) -> int:
     """Patches (or audio frames) that the medium itself fills."""
-    shape = plan.encoder_input
-    return shape.count * shape.rows * shape.cols if shape.kind == "grid" else plan.patches
+    patches = sequence_patches(plan.encoder_input)
+    return plan.patches if patches is None else plan.encoder_input.count * patches
 
 
 def patches_allocated(plan: MediaPlan) -> int:
     """Patches that its bucket runs for it."""
     shape = plan.encoder_input
-    return shape.count * bucket_of(shape).cols if shape.kind == "grid" else plan.patches
+    return plan.patches if sequence_patches(shape) is None else shape.count * bucket_of(shape).cols
 
 
 def padding_waste(plans: Sequence[MediaPlan]) -> float:

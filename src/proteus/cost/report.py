@@ -119,7 +119,7 @@ def _shape(cost: MediaCost) -> str:
     given = cost.plan.encoder_input
     unit = {"tiles": "px", "grid": "patches", "mel": "mel frames"}[given.kind]
     smaller = f"{cost.given_px[0]}x{cost.given_px[1]} px -> " if cost.downscaled and cost.given_px else ""
-    bucket = f", bucket {cost.bucket.label}" if given.kind == "grid" else ""
+    bucket = f", bucket {cost.bucket.label}" if cost.bucket.kind == "grid" else ""
     return f"{smaller}{given.count} of {given.cols}x{given.rows} {unit}{bucket}"
 
 

@@ -35,6 +35,7 @@ class EncoderInput:
     count: int
     rows: int  # px (tiles), patches (grid), mel bins (mel)
     cols: int  # px (tiles), patches (grid), frames (mel)
+    patch_px: int = 0  # of tiles that may have any size, the rest masked; 0 for tiles of the family's one size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

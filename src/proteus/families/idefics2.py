@@ -104,7 +104,9 @@ class Idefics2(Family):
             modality="image",
             visual_tokens=visual_tokens,
             wrapper_tokens=wrapper_tokens,
-            encoder_input=EncoderInput(kind="tiles", count=len(views), rows=rows_px, cols=cols_px),
+            encoder_input=EncoderInput(
+                kind="tiles", count=len(views), rows=rows_px, cols=cols_px, patch_px=self.tower.patch_px
+            ),
             patches=len(views) * patches,
             encoder_flops=len(views) * (self.tower.flops(patches) + connector),
             decode_bytes=decode_bytes,
