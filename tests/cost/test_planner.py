@@ -122,13 +122,6 @@ def test_what_the_family_refuses_stays_refused_in_every_tier(qwen: Family) -> No
             planner.picture(picture(*size), 1, tier="low")
 
 
-def test_a_sliver_that_cannot_be_made_small_enough_is_refused_for_its_pixels() -> None:
-    planner = Planner(family=LLAVA, tiers=tiers(low=tier(1000, 10**6)))
-    with pytest.raises(MediaTooLarge) as caught:
-        planner.picture(picture(20_000, 1), 1, tier="low")
-    assert "20000x1 px" in str(caught.value) and "[tiers.low] max_pixels = 1,000" in str(caught.value)
-
-
 def test_a_contract_has_one_bucket_where_the_encoder_has_one_shape() -> None:
     (bucket,) = picture_buckets(Planner(family=LLAVA, tiers=DEMO.tiers), DEMO.image)
     assert bucket.label == "96x96 tiles"
