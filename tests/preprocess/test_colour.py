@@ -159,6 +159,13 @@ def test_transparency_shows_the_background_of_the_contract() -> None:
     assert one_colour(decode(encode(Image.new("RGBA", SIZE, (255, 0, 0, 0))), limits)) == (10, 20, 30)
 
 
+@pytest.mark.parametrize(("value", "wanted"), [(0xFFF, 255), (0x800, 128), (0x01F, 1)])
+def test_grey_of_12_bits_keeps_its_highest_eight(value: int, wanted: int) -> None:
+    pair = (value << 12 | value).to_bytes(3, "big")
+    data = tiff(SIDE_PX, SIDE_PX, pair * (NUM_PX // 2), order="<", bits=(12,), photometric=1)
+    assert one_colour(decode(data, LIMITS)) == (wanted,) * 3
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "I;16", "I", "F"])
 def test_strips_of_a_large_picture_join_without_a_seam(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     grey = np.asarray(noise(37, 29).convert("L")).astype(np.int32) * 300

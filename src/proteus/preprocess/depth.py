@@ -1,6 +1,6 @@
 """Greys of more than 8 bits to 8 bits, by a rule that the whole picture decides once.
 
-- 16 bits keep their high byte.
+- 16 and 12 bits keep their highest eight.
 - 32-bit integers have no agreed white: below 256 they are taken for 8 bits, below 65,536 for 16 bits, else the largest
   value of the picture is shifted into one byte, and all others with it. Negative values are black.
 - Floats: white is 1 where no value is above 1, else 255, else 65,535, else the largest finite value. NaN is black.
@@ -34,13 +34,16 @@ def to_byte(picture: Image.Image, strips: Callable[[], Iterator[Image.Image]]) -
         unsigned = UNSIGNED in tags.get(SAMPLE_FORMAT, (UNSIGNED,)) and 32 in tags.get(BITS_PER_SAMPLE, ())
         grey = _integers(np.uint32 if unsigned else np.int32, strips)
     else:
-        grey = _high_byte
+        grey = _high_byte(12 if 12 in tags.get(BITS_PER_SAMPLE, ()) else 16)
     return (lambda values: np.invert(grey(values))) if inverted else grey
 
 
-def _high_byte(values: npt.NDArray[Any]) -> Grey:
-    high: Grey = (values >> 8).astype(np.uint8)
-    return high
+def _high_byte(bits: int) -> ToByte:
+    def grey(values: npt.NDArray[Any]) -> Grey:
+        high: Grey = (values >> (bits - 8)).astype(np.uint8)
+        return high
+
+    return grey
 
 
 def _integers(kind: type[np.uint32 | np.int32], strips: Callable[[], Iterator[Image.Image]]) -> ToByte:
