@@ -223,7 +223,15 @@ def test_closed_pool_leaves_no_process(odd: Callable[..., DecodePool]) -> None:
     pool.close()
     pool.close()
     assert all(is_gone(pid) for pid in started)
-    assert waiting.cancelled() or waiting.exception() is not None
+    assert waiting.cancelled() or isinstance(waiting.exception(), Unavailable)
+
+
+def test_picture_whose_pool_was_closed_is_not_blamed(odd: Callable[..., DecodePool]) -> None:
+    pool = odd()
+    waiting = pool.submit(b"h")
+    wait_until(lambda: pool._idle.qsize() == 1)
+    pool.close()
+    assert isinstance(waiting.exception(), Unavailable)
 
 
 def test_worker_that_does_not_start_is_told_at_once(odd: Callable[..., DecodePool]) -> None:

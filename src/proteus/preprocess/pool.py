@@ -197,7 +197,7 @@ class DecodePool:
             pixels = worker.decode(data, target_px, self._shape, self._limits)
         except WorkerFailed as failed:
             self._replace(worker)
-            raise failed.error from failed
+            raise (_closing() if self._closed.is_set() else failed.error) from failed
         except ProteusError:
             self._idle.put(worker)
             raise
@@ -252,6 +252,10 @@ class DecodePool:
 
 def _shape(rule: ResizeRule) -> tuple[int, ...]:
     return (CHANNELS, *(rule.crop_px or rule.size_px or ()))
+
+
+def _closing() -> Unavailable:
+    return Unavailable("the server stops decoding pictures", fix="try again once it has started anew")
 
 
 def _too_slow(limits: DecodeLimits) -> InvalidPicture:
