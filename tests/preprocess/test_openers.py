@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -107,6 +109,15 @@ def webp(num_frames: int, says_alpha: bool) -> bytes:
     head = bytes((0x12 if says_alpha else 0x02, 0, 0, 0)) + (15).to_bytes(3, "little") * 2
     body = b"WEBP" + riff(b"VP8X", head) + riff(b"ANIM", b"\0" * 6) + frame * num_frames
     return riff(b"RIFF", body)
+
+
+def test_worker_knows_no_limit_on_pixels_but_the_contracts() -> None:
+    program = (
+        "from PIL import Image; from proteus.preprocess.openers import OPENERS, keep_decoders_small\n"
+        f"Image.MAX_IMAGE_PIXELS = 8; keep_decoders_small(); print(OPENERS['webp']({encode(PICTURE, 'WEBP')!r}).size)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "(31, 17)", done.stderr
 
 
 def riff(kind: bytes, body: bytes) -> bytes:

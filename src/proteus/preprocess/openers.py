@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 
 import pillow_heif
-from PIL import AvifImagePlugin, ImageFile
+from PIL import AvifImagePlugin, Image, ImageFile
 from PIL.AvifImagePlugin import AvifImageFile
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
@@ -36,7 +36,10 @@ WEBP_HEAD, WEBP_FLAGS_AT = slice(12, 16), 20
 
 
 def keep_decoders_small() -> None:
-    """For this whole process: HEIC and AVIF in one thread, as each takes address space; no pictures beside the main."""
+    """For this whole process: HEIC and AVIF in one thread, as each takes address space; no pictures beside the main; no
+    limit on pixels by Pillow, whose WebP has one of its own.
+    """
+    Image.MAX_IMAGE_PIXELS = None
     pillow_heif.options.DECODE_THREADS = 1
     pillow_heif.options.THUMBNAILS = False
     pillow_heif.options.DEPTH_IMAGES = False
