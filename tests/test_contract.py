@@ -150,10 +150,19 @@ def test_context_longer_than_the_checkpoints_is_refused(deployment: Deployment) 
 def test_tier_that_would_refuse_every_picture_is_refused(deployment: Deployment) -> None:
     low = deployment.tiers.low.model_copy(update={"max_visual_tokens": 8})
     tiers = deployment.tiers.model_copy(update={"low": low})
-    with pytest.raises(
-        DeploymentError, match=r"tiers\.low\.max_visual_tokens = 8 refuses every.*raise it to 9"
-    ):
+    with pytest.raises(DeploymentError, match=r"tiers\.low\.max_visual_tokens = 8 refuses every.*raise it to 9"):
         configs.read_shapes(deployment.model_copy(update={"tiers": tiers}))
+
+
+@pytest.mark.parametrize(("table", "name"), [("video", "mp4"), ("audio", "wav")])
+def test_formats_that_the_request_document_has_no_place_for_are_not_published(
+    deployment: Deployment, table: str, name: str
+) -> None:
+    limits = getattr(deployment, table).model_copy(update={"formats": [name]})
+    with pytest.raises(
+        DeploymentError, match=rf"{table}\.formats = {name}; limit: none.*fix: set {table}\.formats = \[\]"
+    ):
+        configs.read_shapes(deployment.model_copy(update={table: limits}))
 
 
 def test_missing_or_damaged_manifest_is_named(deployment: Deployment) -> None:

@@ -60,6 +60,13 @@ def read_shapes(deployment: Deployment) -> Shapes:
                 limit=f"{family.visual_tokens} visual tokens, whatever the picture ({family.name})",
                 fix=f"raise it to {family.visual_tokens} at least",
             )
+    for name, formats in (("video", deployment.video.formats), ("audio", deployment.audio.formats)):
+        if formats:
+            raise DeploymentError(
+                f"{deployment.path}: {name}.formats = {', '.join(formats)}",
+                limit=f"none: a request to {CHAT.name} has no place for {name} yet, and what is published must hold",
+                fix=f"set {name}.formats = []",
+            )
     if deployment.llm.context_tokens > manifest.context_tokens:
         raise DeploymentError(
             f"{deployment.path}: llm.context_tokens = {deployment.llm.context_tokens}",
