@@ -100,6 +100,9 @@ async def hostile(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for visit in visits:
+            visit.writer.transport.abort()  # of a task that was cancelled before it began, too
+        await asyncio.sleep(0)
 
 
 def answer(status: str = OK, *headers: str, body: bytes = b"", then: Play | None = None) -> Play:
