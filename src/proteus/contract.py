@@ -190,8 +190,8 @@ CHAT = ModelSpec(
         "`invalid_media`: base64 or a data URI that cannot be read; the text says what is wrong with it",
         *PICTURE_ERRORS,
         "`media_too_large` too: more pictures than `[image] max_pictures`, a picture over the caps of its tier, or a "
-        "request that needs more of one resource than `[admission.request]` or `[admission.capacity]` has, or more bytes "
-        "than `[admission] max_open_bytes`",
+        "request that needs more of one resource than `[admission.request]` or `[admission.capacity]` has, or more "
+        "bytes than `[admission] max_open_bytes`",
         "`media_not_supported`: the checkpoint's own processor takes no picture of this size; the text says why",
         "`fetch_failed`: a URL that `[fetch]` does not allow, or that gave no picture; never the remote's own words",
         "`prompt_too_long`: the prompt, visual tokens included, leaves no room in `[llm] context_tokens`",

@@ -385,28 +385,3 @@ def test_unknown_request_parameter_is_refused() -> None:
             await door(Models()).answer(call("?", parameters={"top_p": 1, "max_tokens": 5}), Client())
 
     run(scenario())
-
-
-def test_a_picture_that_is_refused_ends_the_encoding_of_the_others() -> None:
-    class Picky(Models):
-        ended = 0
-
-        async def image_tokens(
-            self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
-        ) -> EncodedPicture:
-            if picture == BLUE:
-                raise InvalidPicture("truncated")
-            try:
-                return await super().image_tokens(picture, key, context, target_px)
-            finally:
-                self.ended += 1
-
-    async def scenario() -> None:
-        models = Picky()
-        models.go_on.clear()
-        chat = door(models)
-        with pytest.raises(InvalidPicture, match="picture 2: truncated"):
-            await chat.answer(call("?", RED, BLUE), Client())
-        assert models.ended == 1, "nobody waits for it, and what it needs is free for others"
-
-    run(scenario())

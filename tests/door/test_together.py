@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from proteus.backend.fleet import Context, EncodedPicture
 from proteus.door.together import together
 from proteus.errors import InvalidPicture
+from tests.door.test_chat import BLUE, RED, Client, Models, call, door, run
 
 
 async def give(value: int) -> int:
@@ -37,3 +39,28 @@ def test_the_first_that_fails_ends_the_others_before_it_is_raised(error: Excepti
         asyncio.run(together([last(), fail()]))
     assert caught.value is error
     assert ended == ["last"]
+
+
+def test_a_picture_that_is_refused_ends_the_encoding_of_the_others() -> None:
+    class Picky(Models):
+        ended = 0
+
+        async def image_tokens(
+            self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+        ) -> EncodedPicture:
+            if picture == BLUE:
+                raise InvalidPicture("truncated")
+            try:
+                return await super().image_tokens(picture, key, context, target_px)
+            finally:
+                self.ended += 1
+
+    async def scenario() -> None:
+        models = Picky()
+        models.go_on.clear()
+        chat = door(models)
+        with pytest.raises(InvalidPicture, match="picture 2: truncated"):
+            await chat.answer(call("?", RED, BLUE), Client())
+        assert models.ended == 1, "nobody waits for it, and what it needs is free for others"
+
+    run(scenario())
