@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proteus.backend.fleet import Context
-from proteus.door.chat import Chat
+from proteus.door.chat import POLLS_PER_S, Chat
 from proteus.door.prepare import Call
 from proteus.errors import (
     DeadlineExceeded,
@@ -299,4 +299,30 @@ def test_a_deadline_ends_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_empty(chat)
 
     chat = door_to_the_web(fetch, monkeypatch)
+    run(scenario())
+
+
+def test_the_more_requests_are_open_the_less_often_each_client_is_looked_for() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models, requests=1, queued=200)
+        models.go_on.clear()
+        looks = 0
+
+        class Watched(Client):
+            def is_cancelled(self) -> bool:
+                nonlocal looks
+                looks += 1
+                return False
+
+        tasks = [asyncio.create_task(chat.answer(call("?"), Watched())) for _ in range(160)]
+        while chat.figures().admission.queued["text"] < 159:
+            await asyncio.sleep(0.001)
+        looks = 0
+        await asyncio.sleep(1.0)
+        assert 0 < looks <= 1.5 * POLLS_PER_S
+        models.go_on.set()
+        await asyncio.gather(*tasks)
+        assert is_empty(chat)
+
     run(scenario())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import logging
 from collections.abc import Callable
 
 BEAT_S = 1.0
@@ -19,7 +20,10 @@ async def beat(at_each: Callable[[], None]) -> None:
     try:
         while True:
             faulthandler.dump_traceback_later(STANDSTILL_S, exit=True)
-            at_each()
+            try:
+                at_each()
+            except Exception:  # whatever it is, the heart goes on
+                logging.getLogger(__name__).exception("what is done at each beat failed")
             await asyncio.sleep(BEAT_S)
     finally:
         faulthandler.cancel_dump_traceback_later()

@@ -11,7 +11,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
@@ -43,7 +43,8 @@ from proteus.media.fetch import Fetcher
 from proteus.preprocess.pixels import POLICY
 from proteus.stages import Stopwatch
 
-CANCEL_POLL_S = 0.1
+CANCEL_POLL_S = 0.1  # between two looks whether a client is still there …
+POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one stops the event loop
 # To a client that left before the language model had its request.
 LEFT_EARLY = json.dumps(
     {
@@ -113,7 +114,7 @@ class Chat:
         watch = Stopwatch()
         with self._seats.take(call.num_bytes) as seat:
             async with AsyncExitStack() as held:
-                ready = await _unless_gone(self._make_ready(call, seat, held, watch), reply)
+                ready = await _unless_gone(self._make_ready(call, seat, held, watch), reply, self._poll_s)
                 if ready is None:
                     reply.send("", (), LEFT_EARLY)
                 else:
@@ -131,6 +132,9 @@ class Chat:
             encoded = await self._encode(prepared, call.context)
         reservation.shrink(_without_decoding(prepared.resources))
         return prepared, encoded
+
+    def _poll_s(self) -> float:
+        return max(CANCEL_POLL_S, self._seats.taken / POLLS_PER_S)
 
     def _count(self, prepared: Prepared) -> None:
         for cost in prepared.costs:
@@ -210,7 +214,7 @@ class Chat:
 
         async def watch() -> None:
             while not reply.is_cancelled():
-                await asyncio.sleep(CANCEL_POLL_S)
+                await asyncio.sleep(self._poll_s())
             await self._fleet.stop(request_key)
 
         watching = asyncio.create_task(watch())
@@ -225,11 +229,11 @@ class Chat:
             watching.cancel()
 
 
-async def _unless_gone(work: Coroutine[Any, Any, Done], reply: Reply) -> Done | None:
+async def _unless_gone(work: Coroutine[Any, Any, Done], reply: Reply, poll_s: Callable[[], float]) -> Done | None:
     """What `work` gives, or None when the client left first; the work is ended then."""
     task = asyncio.create_task(work)
     try:
-        while not (await asyncio.wait({task}, timeout=CANCEL_POLL_S))[0] and not reply.is_cancelled():
+        while not (await asyncio.wait({task}, timeout=poll_s()))[0] and not reply.is_cancelled():
             pass
     finally:
         if not task.done():
