@@ -244,6 +244,7 @@ def test_workers_end_with_a_process_that_was_killed() -> None:
         "import sys, time; from pathlib import Path; from proteus.deployment import Deployment\n"
         "from proteus.preprocess.pool import DecodePool\n"
         f"pool = DecodePool(Deployment.load(Path({str(DEMO)!r})))\n"
+        "while len(pool._all()) < 2: time.sleep(0.01)\n"
         "print(*(worker.process.pid for worker in pool._all()), flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:

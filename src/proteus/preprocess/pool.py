@@ -143,7 +143,7 @@ class DecodePool:
     """`[decode] workers` pictures at once; safe to use from several threads."""
 
     def __init__(self, deployment: Deployment) -> None:
-        """Starts the workers and waits for them; raises Unavailable when one does not start."""
+        """Starts the workers and waits for all but the spare; raises Unavailable when one does not start."""
         self._limits, self._image = deployment.decode, deployment.image
         self._shape = _shape(LlavaFamily.from_checkpoint(deployment.checkpoint_path).resize)
         self._command = command(deployment)
@@ -153,7 +153,7 @@ class DecodePool:
         self._closed = threading.Event()
         self._threads = ThreadPoolExecutor(self._limits.workers, thread_name_prefix="decode")
         self._keeper = ThreadPoolExecutor(1, thread_name_prefix="decode-keeper")
-        workers = [self._start() for _ in range(self._limits.workers + SPARE)]
+        workers = [self._start() for _ in range(self._limits.workers)]
         for worker in workers:
             try:
                 worker.wait_until_ready()
@@ -161,6 +161,8 @@ class DecodePool:
                 self.close()
                 raise Unavailable("a process that decodes pictures did not start", fix="read the log above") from error
             self._idle.put(worker)
+        for _ in range(SPARE):  # nobody waits for them: a server that starts anew is needed soon
+            self._keeper.submit(self._start_another)
 
     def submit(self, data: bytes, target_px: Size | None = None) -> Future[Pixels]:
         """Bytes of one picture -> (3, S, S), made of `target_px` (upright width and height) where that is given.
