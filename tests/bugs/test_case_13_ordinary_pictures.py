@@ -33,7 +33,7 @@ def test_wallpaper_is_answered_and_nothing_dies(pool: DecodePool, name: str) -> 
     before = {worker.process.pid for worker in pool._all()}
     options = {"WEBP": {"method": 0}, "PNG": {"compress_level": 1}}.get(name, {})
     assert pool.submit(encode(noise(1920, 1080), name, **options)).result().shape == (3, 96, 96)
-    assert {worker.process.pid for worker in pool._all()} == before
+    assert before <= {worker.process.pid for worker in pool._all()}  # the spare may come meanwhile
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,4 +42,4 @@ def test_any_size_is_answered_and_nothing_dies(pool: DecodePool, width_px: int, 
     before = {worker.process.pid for worker in pool._all()}
     height_px = min(max(8, round(width_px * ratio)), 900)
     assert pool.submit(encode(noise(width_px, height_px), name)).result().shape == (3, 96, 96)
-    assert {worker.process.pid for worker in pool._all()} == before
+    assert before <= {worker.process.pid for worker in pool._all()}  # the spare may come meanwhile

@@ -43,6 +43,7 @@ def deployment(folder: Path, **decode: int) -> Deployment:
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecodePool]:
     """Real workers that may take 64 MiB and a second or so."""
     made = DecodePool(deployment(tmp_path_factory.mktemp("real"), memory_bytes=64 << 20, timeout_ms=5_000))
+    wait_until(lambda: made._idle.qsize() == 2)  # one and the spare
     yield made
     made.close()
 
@@ -54,8 +55,10 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
     def make(*arguments: str, **decode: int) -> DecodePool:
         monkeypatch.setattr(pool_module, "command", lambda _: [*ODD, *arguments])
-        pools.append(DecodePool(deployment(tmp_path, **{"timeout_ms": 20_000, **decode})))
-        return pools[-1]
+        pool = DecodePool(deployment(tmp_path, **{"timeout_ms": 20_000, **decode}))
+        pools.append(pool)
+        wait_until(lambda: pool._idle.qsize() == decode.get("workers", 1) + 1)
+        return pool
 
     yield make
     for one in pools:
