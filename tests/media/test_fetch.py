@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import shutil
 import ssl
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -351,45 +349,37 @@ def test_off_while_no_host_is_named() -> None:
     assert visits == []
 
 
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Key and certificate of cdn.test, signed by itself."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("no openssl to make a certificate with")
-    pem = tmp_path_factory.mktemp("tls") / "cdn.pem"
-    command = f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=cdn.test"
-    made = [*command.split(), "-addext", "subjectAltName=DNS:cdn.test", "-keyout", pem.with_suffix(".key"), "-out", pem]
-    subprocess.run(made, check=True, capture_output=True)
-    return pem
+# Of cdn.test, signed by itself, with its key; trusted by nobody but these tests.
+CERTIFICATE = Path(__file__).parent / "tls" / "cdn.pem"
 
 
-def by_tls(certificate: Path) -> dict[str, Any]:
+def by_tls() -> dict[str, Any]:
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    served.load_cert_chain(CERTIFICATE, CERTIFICATE.with_suffix(".key"))
     return {"scheme": "https", "server": {"tls": served}}
 
 
-def test_tls_asks_for_the_name_of_the_url_and_trusts_nobody_else(certificate: Path) -> None:
-    trust = ssl.create_default_context(cafile=str(certificate))
-    assert visit(GOOD["with a length"], tls=trust, **by_tls(certificate))[0] == PNG
+def test_tls_asks_for_the_name_of_the_url_and_trusts_nobody_else() -> None:
+    trust = ssl.create_default_context(cafile=str(CERTIFICATE))
+    assert visit(GOOD["with a length"], tls=trust, **by_tls())[0] == PNG
     for host, tls in (("other.cdn.test", trust), ("cdn.test", None)):
-        error, visits = visit(GOOD["with a length"], host, tls=tls, **by_tls(certificate))
+        error, visits = visit(GOOD["with a length"], host, tls=tls, **by_tls())
         assert "could not be talked to" in str(error)
         assert not any(one.head for one in visits)
 
 
 @pytest.mark.parametrize("name", ["body without end", "headers without end", "chunks without end", "a gzip bomb"])
-def test_tls_is_bounded_alike(certificate: Path, name: str) -> None:
+def test_tls_is_bounded_alike(name: str) -> None:
     play, words = BAD[name]
-    error, visits = visit(play, tls=ssl.create_default_context(cafile=str(certificate)), **by_tls(certificate))
+    error, visits = visit(play, tls=ssl.create_default_context(cafile=str(CERTIFICATE)), **by_tls())
     with pytest.raises((FetchFailed, MediaTooLarge), match=words):
         raise error if isinstance(error, ProteusError) else AssertionError("it was taken")
     assert all(one.sent_bytes < MANY_BYTES for one in visits)
 
 
-def test_a_redirect_from_https_to_http_is_refused(certificate: Path) -> None:
-    trust = ssl.create_default_context(cafile=str(certificate))
-    error, visits = visit(with_port("http://cdn.test:PORT/"), tls=trust, **by_tls(certificate))
+def test_a_redirect_from_https_to_http_is_refused() -> None:
+    trust = ssl.create_default_context(cafile=str(CERTIFICATE))
+    error, visits = visit(with_port("http://cdn.test:PORT/"), tls=trust, **by_tls())
     assert "leads from https to http" in str(error)
     assert len(visits) == 1
 

@@ -124,7 +124,7 @@ class Hub:
         return ()
 
     def flops(self, folder: Path, medium: Medium) -> int:
-        raise NotImplementedError(f"{self.name} states no FLOPs")
+        raise TypeError(f"{self.name} lists media for FLOPs and has no judge of them")
 
 
 def write_tokenizer(folder: Path, special_tokens: Sequence[str], text_tokens: Sequence[str] = ()) -> None:

@@ -17,7 +17,7 @@ from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.pictures import Picture, Source, read, sources
-from proteus.door.request import ChatRequest, PictureContent, PictureUrlContent, shorten
+from proteus.door.request import AnyPicture, ChatRequest, shorten
 from proteus.door.seats import Seat
 from proteus.door.together import together
 from proteus.errors import DeadlineExceeded, InvalidRequest, PromptTooLong, ProteusError
@@ -191,7 +191,7 @@ def _messages(request: ChatRequest) -> list[Message]:
     for message in request.messages:
         parts: list[TextPart | PicturePart] = []
         for part in message.parts():
-            if isinstance(part, PictureContent | PictureUrlContent):
+            if isinstance(part, AnyPicture):
                 parts.append(PicturePart(pictures))
                 pictures += 1
             else:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-PictureFormat = Literal["png", "jpeg", "webp", "gif", "bmp", "tiff", "heic", "avif"]
-VideoFormat = Literal["mp4", "mov", "webm", "avi"]
-AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
+from proteus.limits import AudioFormat, PictureFormat, VideoFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from proteus.errors import InvalidPicture
+from proteus.limits import PictureFormat
 from proteus.media.boxes import iso_boxes
 from proteus.media.damage import Damaged
-from proteus.media.header import PictureFormat, PictureHeader
+from proteus.media.header import PictureHeader
 
 MAX_ITEMS = 4096
 MAX_TARGETS = 64  # of one reference

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar, get_args
 
 from proteus.errors import InvalidMedia, InvalidPicture
+from proteus.limits import AudioFormat, PictureFormat, VideoFormat
 from proteus.media.avi import probe_avi
 from proteus.media.bmp import probe_bmp
 from proteus.media.damage import Damaged
 from proteus.media.ebml import probe_webm
 from proteus.media.flac import probe_flac
 from proteus.media.gif import probe_gif
-from proteus.media.header import AudioFormat, MediaHeader, PictureFormat, PictureHeader, VideoFormat
+from proteus.media.header import MediaHeader, PictureHeader
 from proteus.media.heif import probe_avif, probe_heic
 from proteus.media.iso_media import probe_mp4
 from proteus.media.jpeg import probe_jpeg

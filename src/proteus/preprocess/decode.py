@@ -12,9 +12,8 @@ import numpy as np
 from PIL import Image, ImageFile
 
 from proteus.errors import InvalidPicture, ProteusError
-from proteus.limits import ImageLimits
+from proteus.limits import ImageLimits, PictureFormat
 from proteus.media.accept import accept_picture, check_bytes
-from proteus.media.header import PictureFormat, PictureHeader
 from proteus.media.probe import probe_picture
 from proteus.preprocess.colour import Rgb, to_rgb
 from proteus.preprocess.openers import OPENERS, UPRIGHT_WHEN_LOADED

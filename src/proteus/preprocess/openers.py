@@ -21,7 +21,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 from pillow_heif.as_plugin import HeifImageFile
 
-from proteus.media.header import PictureFormat
+from proteus.limits import PictureFormat
 from proteus.media.webp import ANIMATION
 
 Opener = Callable[[bytes], ImageFile.ImageFile]
