@@ -14,6 +14,7 @@ from PIL import Image, ImageFile
 from proteus.errors import InvalidPicture, ProteusError
 from proteus.limits import ImageLimits, PictureFormat
 from proteus.media.accept import accept_picture, check_bytes
+from proteus.media.header import PictureHeader
 from proteus.media.probe import probe_picture
 from proteus.preprocess.colour import Rgb, to_rgb
 from proteus.preprocess.openers import OPENERS, UPRIGHT_WHEN_LOADED
