@@ -12,12 +12,10 @@ from typing import Self
 
 from proteus.families import flops
 from proteus.families.checkpoint import ConfigTable
-from proteus.families.language_model import LanguageModel
 from proteus.families.qwen2_vl import PATCH_PX, VIDEO_PIXELS
 from proteus.families.qwen_grid import (
     Grid,
     PatchRule,
-    PixelRange,
     QwenVl,
     merger_flops,
     read_image_pixels,
@@ -45,10 +43,6 @@ class Qwen25Vl(QwenVl):
     name = "Qwen2.5-VL"
     model_types = ("qwen2_5_vl",)
 
-    language: LanguageModel
-    patch_rule: PatchRule
-    image_pixels: PixelRange
-    video_pixels: PixelRange
     tower: Tower
 
     @classmethod

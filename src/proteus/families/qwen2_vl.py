@@ -11,10 +11,8 @@ from typing import Self
 
 from proteus.families import flops
 from proteus.families.checkpoint import ConfigTable
-from proteus.families.language_model import LanguageModel
 from proteus.families.qwen_grid import (
     Grid,
-    PatchRule,
     PixelRange,
     QwenVl,
     merger_flops,
@@ -44,10 +42,6 @@ class Qwen2Vl(QwenVl):
     name = "Qwen2-VL"
     model_types = ("qwen2_vl",)
 
-    language: LanguageModel
-    patch_rule: PatchRule
-    image_pixels: PixelRange
-    video_pixels: PixelRange
     tower: Tower
 
     @classmethod

@@ -15,7 +15,6 @@ from typing import Self
 from proteus.families import flops
 from proteus.families.checkpoint import ConfigTable
 from proteus.families.family import ASSUMED_FRAMES_PER_S, MediaPlan
-from proteus.families.language_model import LanguageModel
 from proteus.families.qwen_grid import (
     Grid,
     PatchRule,
@@ -55,10 +54,6 @@ class Qwen3Vl(QwenVl):
     name = "Qwen3-VL"
     model_types = ("qwen3_vl",)
 
-    language: LanguageModel
-    patch_rule: PatchRule
-    image_pixels: PixelRange
-    video_pixels: PixelRange
     tower: Tower
 
     @classmethod

@@ -79,11 +79,13 @@ class Grid:
         return self.frames * self.frame_patches
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QwenVl(Family):
     """Base of the families: the plan, given the family's own operations and video rule."""
 
     modalities = ("image", "video")
 
+    language: LanguageModel
     patch_rule: PatchRule
     image_pixels: PixelRange
     video_pixels: PixelRange
