@@ -10,7 +10,7 @@ from proteus.cost.buckets import Bucket, bucket_of, buckets_for
 from proteus.cost.fusion import FlamingoContract, PruneAfter
 from proteus.cost.vector import ResourceVector
 from proteus.errors import MediaTooLarge
-from proteus.families.family import ASSUMED_FRAMES_PER_S, Family, MediaPlan, PlanRefused
+from proteus.families.family import ASSUMED_FRAMES_PER_S, RGB_BYTES, Family, MediaPlan, PlanRefused
 from proteus.limits import ImageLimits, Tier, TierName, Tiers
 from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 from proteus.media.sampling import sample_frames, samples_at
@@ -57,7 +57,7 @@ class Planner:
         return MediaCost(
             plan=plan,
             bucket=bucket_of(plan.encoder_input),
-            resources=self._resources(plan, num_bytes, decoded_pixels=decoded_pixels, decode_bytes=3 * decoded_pixels),
+            resources=self._resources(plan, num_bytes, decoded_pixels=decoded_pixels, decode_bytes=RGB_BYTES * decoded_pixels),
             given_px=given_px,
             downscaled=given_px != size_px,
         )
@@ -72,7 +72,7 @@ class Planner:
             plan,
             num_bytes,
             decoded_pixels=frame_pixels * len(frames),
-            decode_bytes=3 * frame_pixels * len(frames),
+            decode_bytes=RGB_BYTES * frame_pixels * len(frames),
             frames=len(frames),
             media_ms=round(header.duration_s * 1e3),
         )
