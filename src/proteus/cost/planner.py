@@ -57,7 +57,9 @@ class Planner:
         return MediaCost(
             plan=plan,
             bucket=bucket_of(plan.encoder_input),
-            resources=self._resources(plan, num_bytes, decoded_pixels=decoded_pixels, decode_bytes=RGB_BYTES * decoded_pixels),
+            resources=self._resources(
+                plan, num_bytes, decoded_pixels=decoded_pixels, decode_bytes=RGB_BYTES * decoded_pixels
+            ),
             given_px=given_px,
             downscaled=given_px != size_px,
         )
