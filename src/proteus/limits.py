@@ -222,6 +222,29 @@ class AdmissionLimits(Section):
     max_wait_ms: Count = Field(description="in a queue; a request's own deadline may be shorter")
 
 
+class Schedule(Section):
+    """Who gets the language model's iterations. docs/operating.md says which policy suits which traffic."""
+
+    policy: Literal["auto", "pools", "ratio", "priority", "fifo"] = Field(
+        description="`pools` keeps text and media apart, `ratio` bounds media among all, `priority` only orders, `fifo` "
+        "does nothing of it; `auto` takes `pools` or `ratio` by the share of media among recent requests"
+    )
+    iteration_tokens: Count = Field(description="computed in one iteration: one for each decode, the rest is prefill")
+    max_media_prefills: Count = Field(description="requests with media that prefill in one iteration")
+    text_slots: Count = Field(description="`pools`: slots for requests without media; the others are for media")
+    max_media_slots: Count = Field(description="`ratio`: slots that requests with media may have at once")
+    media_aging_ms: NotNegative = Field(description="waited by a media request before it goes ahead of newer text")
+    batch_aging_ms: NotNegative = Field(description="waited by a batch request before it goes ahead of newer text")
+
+
+class PrefixCache(Section):
+    """Keys and values of prompts, kept for requests that begin alike in the same cache scope."""
+
+    block_tokens: Count = Field(description="shared as a whole or not at all")
+    max_bytes: NotNegative = Field(description="kept; 0 turns the cache off")
+    max_age_s: Positive = Field(description="kept after the last use")
+
+
 class Llm(Section):
     """The language model."""
 
@@ -229,6 +252,22 @@ class Llm(Section):
     context_tokens: Count = Field(description="prompt and answer together, visual tokens included")
     max_queue: Count = Field(description="waiting for a slot; one more is refused")
     threads: Count = Field(description="of the one instance")
+    schedule: Schedule = Field(description="Who gets the language model's iterations.")
+    prefix_cache: PrefixCache = Field(description="Keys and values of prompts that begin alike in one cache scope.")
+
+    @model_validator(mode="after")
+    def schedule_fits_the_slots(self) -> Llm:
+        schedule = self.schedule
+        if schedule.iteration_tokens <= self.slots:
+            raise ValueError(
+                f"schedule.iteration_tokens = {schedule.iteration_tokens} leaves no prefill beside "
+                f"slots = {self.slots} decodes"
+            )
+        if not schedule.text_slots < self.slots:
+            raise ValueError(f"schedule.text_slots = {schedule.text_slots} leaves media none of slots = {self.slots}")
+        if schedule.max_media_slots > self.slots:
+            raise ValueError(f"schedule.max_media_slots = {schedule.max_media_slots} is over slots = {self.slots}")
+        return self
 
 
 class LimitTables(Section):

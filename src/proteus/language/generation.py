@@ -14,9 +14,20 @@ import numpy.typing as npt
 
 from proteus.errors import InvalidRequest, PromptTooLong, ProteusError
 from proteus.language.sampling import Sampling
+from proteus.limits import LatencyClass
 
 FinishReason = Literal["stop", "length", "cancelled"]
 Spans = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """Whose request it is and how long it can wait."""
+
+    cache_scope: str = ""  # prompts of another scope are never reused
+    tenant: str = ""  # whose share of the slots it is
+    latency_class: LatencyClass = "text"
+    deadline_s: float | None = None  # to get a slot, on the monotonic clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,21 +36,34 @@ class GenerationRequest:
     input_ids: npt.NDArray[np.int32]  # (T,), placeholders expanded
     visual_tokens: npt.NDArray[np.float32] | None  # (R, D), the rows of all spans, in order
     visual_spans: Spans  # (start, length) in input_ids of each picture
+    media_keys: tuple[bytes, ...] = ()  # digest of what each span shows; empty: taken from its rows
     sampling: Sampling
+    scheduling: Scheduling = Scheduling()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     reason: FinishReason
+    cached_tokens: int  # of the prompt, that the prefix cache gave
     queue_us: int  # submitted → prefill begins
     prefill_us: int  # → first token
     decode_us: int  # → last token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprobs:
+    """Natural logarithms of the model's own probabilities, before any field of sampling changes them."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # the most likely (id, logprob), best first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     token_ids: tuple[int, ...]  # the end-of-answer token included
     text: str  # whole characters; may be empty
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one for each id where sampling asked for them
     finish: Finish | None = None  # of the last event only
 
 

@@ -86,6 +86,7 @@ class LiveSequence:
         first_token_ns = self._first_token_ns or now
         return Finish(
             reason=reason,
+            cached_tokens=0,
             queue_us=(admitted_ns - self._submitted_ns) // 1000,
             prefill_us=(first_token_ns - admitted_ns) // 1000,
             decode_us=(now - first_token_ns) // 1000,
