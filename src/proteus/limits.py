@@ -226,8 +226,8 @@ class Schedule(Section):
     """Who gets the language model's iterations. docs/operating.md says which policy suits which traffic."""
 
     policy: Literal["auto", "pools", "ratio", "priority", "fifo"] = Field(
-        description="`pools` keeps text and media apart, `ratio` bounds media among all, `priority` only orders, `fifo` "
-        "does nothing of it; `auto` takes `pools` or `ratio` by the share of media among recent requests"
+        description="`pools` keeps text and media apart, `ratio` bounds media among all, `priority` only orders, "
+        "`fifo` does nothing of it; `auto` takes `pools` or `ratio` by the share of media among recent requests"
     )
     iteration_tokens: Count = Field(description="computed in one iteration: one for each decode, the rest is prefill")
     max_media_prefills: Count = Field(description="requests with media that prefill in one iteration")
