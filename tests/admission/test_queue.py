@@ -23,18 +23,18 @@ def ticket_of(tenant: str, cost: float = 0.1, needs: frozenset[str] = frozenset(
     )
 
 
-def first_of(queue: FairQueue) -> Ticket:
+def first_of(queue: FairQueue[Ticket]) -> Ticket:
     return min(queue.firsts(), key=lambda first: (first[0], first[1].number))[1]
 
 
-def queue_of(*tickets: Ticket) -> FairQueue:
-    queue = FairQueue()
+def queue_of(*tickets: Ticket) -> FairQueue[Ticket]:
+    queue = FairQueue[Ticket]()
     for ticket in tickets:
         queue.add(ticket)
     return queue
 
 
-def admit(queue: FairQueue, times: int) -> list[str]:
+def admit(queue: FairQueue[Ticket], times: int) -> list[str]:
     """Tenants of those admitted, in order."""
     names = []
     for _ in range(times):

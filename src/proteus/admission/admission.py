@@ -38,7 +38,7 @@ class _Class:
 
     def __init__(self, limits: ClassQueue, max_wait_s: float) -> None:
         self.limits = limits
-        self.queue = FairQueue()
+        self.queue = FairQueue[Ticket]()
         self.drain = Drain(max_wait_s)
         self.finish_v = 0.0
 

@@ -10,6 +10,7 @@ from proteus.limits import LatencyClass, Resources
 
 LEAST_COST = 1e-6  # of a request that needs nothing limited, so that any number of them still costs something
 FIXES = {
+    "requests": "ask for fewer answers (n)",
     "text_tokens": "send less text",
     "output_tokens": "ask for fewer tokens",
     "kv_bytes": "send less, or ask for fewer tokens",

@@ -8,13 +8,35 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from proteus.admission.ask import Ask
 from proteus.admission.heap import Heap
 from proteus.admission.ledger import Reservation
 from proteus.errors import ProteusError
+
+
+class Queued(Hashable, Protocol):
+    """What a queue knows of one that waits in it."""
+
+    arrived_v: float  # virtual time of the queue on arrival, set by it: the start tag is never less
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...  # in order of arrival
+
+    @property
+    def cost(self) -> float: ...
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+
+Item = TypeVar("Item", bound=Queued)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -30,30 +52,34 @@ class Ticket:
     waiting: bool = True
     reservation: Reservation | None = None
     error: ProteusError | None = None
-    arrived_v: float = 0.0  # virtual time of the class on arrival: its start tag is never less
+    arrived_v: float = 0.0
     awaits: set[str] = field(default_factory=set)  # resources it was short of while it was first of all
+
+    @property
+    def tenant(self) -> str:
+        return self.ask.tenant
 
 
 @dataclass(slots=True, eq=False)
-class _Tenant:
+class _Tenant(Generic[Item]):
     name: str
     finish_v: float = 0.0  # tag at which what was admitted of it is paid for
-    tickets: OrderedDict[Ticket, None] = field(default_factory=OrderedDict)  # unlike dict, finds its first in O(1)
+    tickets: OrderedDict[Item, None] = field(default_factory=OrderedDict)  # unlike dict, finds its first in O(1)
 
     @property
-    def head(self) -> Ticket:
+    def head(self) -> Item:
         return next(iter(self.tickets))
 
 
-class _Lengths:
+class _Lengths(Generic[Item]):
     """Tenants by how many tickets they have; every operation is O(1), because lengths change by one."""
 
     def __init__(self) -> None:
-        self._with: defaultdict[int, OrderedDict[_Tenant, None]] = defaultdict(OrderedDict)
+        self._with: defaultdict[int, OrderedDict[_Tenant[Item], None]] = defaultdict(OrderedDict)
         self._most = 0
         self.num_tenants = 0  # that have any
 
-    def move(self, tenant: _Tenant, before: int, after: int) -> None:
+    def move(self, tenant: _Tenant[Item], before: int, after: int) -> None:
         if before:
             del self._with[before][tenant]
             if not self._with[before]:
@@ -64,12 +90,12 @@ class _Lengths:
         if after > self._most or self._most not in self._with:
             self._most = after
 
-    def longest(self) -> _Tenant:
+    def longest(self) -> _Tenant[Item]:
         """One of those with most tickets."""
         return next(iter(self._with[self._most]))
 
 
-class FairQueue:
+class FairQueue(Generic[Item]):
     """Heads are kept apart by the set of resources they need: if the first of a set has to wait, so have the others,
     because each takes some of what it waits for. One look at each set, and there are few, finds whoever may go.
     """
@@ -77,11 +103,11 @@ class FairQueue:
     def __init__(self) -> None:
         self._size = 0
         self._virtual = 0.0
-        self._tenants: dict[str, _Tenant] = {}  # those that wait, and those not yet paid for
-        self._paid = Heap[_Tenant]()  # those that do not wait, by finish tag
+        self._tenants: dict[str, _Tenant[Item]] = {}  # those that wait, and those not yet paid for
+        self._paid = Heap[_Tenant[Item]]()  # those that do not wait, by finish tag
         self._numbers = itertools.count()
-        self._heads: defaultdict[frozenset[str], Heap[Ticket]] = defaultdict(Heap)
-        self._by_length = _Lengths()
+        self._heads: defaultdict[frozenset[str], Heap[Item]] = defaultdict(Heap)
+        self._by_length = _Lengths[Item]()
 
     def __len__(self) -> int:
         return self._size
@@ -91,15 +117,15 @@ class FairQueue:
         """Tenants kept in memory."""
         return len(self._tenants)
 
-    def firsts(self) -> Iterator[tuple[float, Ticket]]:
+    def firsts(self) -> Iterator[tuple[float, Item]]:
         """(start tag, ticket) of the first head of each set of needs, in no order."""
         for heads in self._heads.values():  # none is empty
             if (ticket := heads.first()) is not None:
                 yield heads.order_of(ticket), ticket
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, ticket: Item) -> None:
         """Puts `ticket` behind the others of its tenant."""
-        tenant = self._tenants.setdefault(ticket.ask.tenant, _Tenant(ticket.ask.tenant))
+        tenant = self._tenants.setdefault(ticket.tenant, _Tenant(ticket.tenant))
         ticket.arrived_v = self._virtual
         tenant.tickets[ticket] = None
         self._size += 1
@@ -108,43 +134,43 @@ class FairQueue:
             self._paid.discard(tenant)
             self._add_head(tenant)
 
-    def remove(self, ticket: Ticket) -> None:
+    def remove(self, ticket: Item) -> None:
         """Takes out a ticket that was not admitted: its tenant pays nothing."""
         self._take(ticket)
         self._forget()
 
-    def admit(self, ticket: Ticket) -> None:
+    def admit(self, ticket: Item) -> None:
         """Takes out a head and charges its tenant.
 
         Virtual time moves on by at least cost / waiting tenants, so that tenants that keep coming new, each starting at
         the virtual time, cannot hold back one whose tag is later.
         """
-        tenant = self._tenants[ticket.ask.tenant]
+        tenant = self._tenants[ticket.tenant]
         start_v = self._start_of(tenant, ticket)
         tenant.finish_v = start_v + ticket.cost
         self._virtual = max(start_v, self._virtual + ticket.cost / self._by_length.num_tenants)
         self._take(ticket)
         self._forget()
 
-    def to_give_way(self, ticket: Ticket) -> Ticket:
+    def to_give_way(self, ticket: Item) -> Item:
         """Who leaves when the queue is over its bound since `ticket`, its newest, came: the newest of the tenant that
         has most waiting (longest queue drop), and `ticket` itself if its tenant would then have as many.
         """
-        own = self._tenants[ticket.ask.tenant]
+        own = self._tenants[ticket.tenant]
         longest = self._by_length.longest()
         if len(longest.tickets) <= len(own.tickets):
             return ticket
         return next(reversed(longest.tickets))
 
-    def _start_of(self, tenant: _Tenant, ticket: Ticket) -> float:
+    def _start_of(self, tenant: _Tenant[Item], ticket: Item) -> float:
         return max(ticket.arrived_v, tenant.finish_v)
 
-    def _add_head(self, tenant: _Tenant) -> None:
+    def _add_head(self, tenant: _Tenant[Item]) -> None:
         head = tenant.head
         self._heads[head.needs].add(head, order=self._start_of(tenant, head), number=head.number)
 
-    def _take(self, ticket: Ticket) -> None:
-        tenant = self._tenants[ticket.ask.tenant]
+    def _take(self, ticket: Item) -> None:
+        tenant = self._tenants[ticket.tenant]
         was_head = tenant.head is ticket
         del tenant.tickets[ticket]
         self._size -= 1
