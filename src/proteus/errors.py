@@ -10,6 +10,8 @@ ProteusError
 ├── QueueFull             429  try again later
 ├── Unavailable           503  a stage died or is restarting
 ├── DeadlineExceeded      504  not started in time
+├── Stalled               500  ours; was given work again and again and got no further, or could never be started
+├── BrokenModel           500  the model's output is no distribution; the text is fixed
 └── InternalError         500  ours; the text is fixed, the cause is in the server's log
 """
 
@@ -90,6 +92,25 @@ class Unavailable(ProteusError):
 class DeadlineExceeded(ProteusError):
     code = "deadline_exceeded"
     http_status = 504
+
+
+class Stalled(ProteusError):
+    code = "stalled"
+
+
+class BrokenModel(ProteusError):
+    """Logits that are not finite, all equal or stuck; what was seen is in the server's log."""
+
+    code = "model_output_invalid"
+
+    def __init__(
+        self,
+        what: str = "the model's output cannot be used, the answer ends here",
+        *,
+        limit: str | None = None,
+        fix: str | None = "change the prompt or the pictures; what was seen is in the server's log",
+    ) -> None:
+        super().__init__(what, limit=limit, fix=fix)
 
 
 class InternalError(ProteusError):
