@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proteus.language.sample import Sampler, probabilities
+from proteus.language.sample import Sampler
 from proteus.language.sampling import Sampling
 
 Floats = npt.NDArray[np.float32]
@@ -18,9 +19,18 @@ def random_logits(seed: int, size: int = 50, scale: float = 3.0) -> Floats:
     return (scale * np.random.default_rng(seed).standard_normal(size)).astype(np.float32)
 
 
+def sampler_of(sampling: Sampling, *, prompt: Sequence[int] = (), stop: Sequence[int] = (), size: int) -> Sampler:
+    prompt_ids = np.array(prompt, dtype=np.int32)
+    return Sampler(sampling, prompt_ids=prompt_ids, stop_ids=frozenset(stop), vocab_size=size)
+
+
 def choose(sampling: Sampling, logits: Floats, times: int = 1) -> list[int]:
-    sampler = Sampler(sampling)
-    return [sampler.choose(logits, int(logits.argmax())) for _ in range(times)]
+    sampler = sampler_of(sampling, size=len(logits))
+    return [sampler.choose(logits, int(logits.argmax()), float(logits.max())) for _ in range(times)]
+
+
+def probabilities(logits: Floats, sampling: Sampling) -> npt.NDArray[np.float64]:
+    return sampler_of(sampling, size=len(logits)).distribution(logits)
 
 
 def test_temperature_zero_takes_the_lowest_of_equal_ids() -> None:

@@ -40,7 +40,7 @@ def test_what_is_left_out_is_greedy() -> None:
         ({"stop": "word"}, r"sampling\.stop = \"word\""),
         ({"stop": ["ok", ""]}, r"sampling\.stop\.1 = \"\""),
         ({"stop_token_ids": [-5]}, r"sampling\.stop_token_ids\.0 = -5"),
-        ({"top_q": 1}, r"unknown field sampling\.top_q; limit: known are max_tokens, temperature"),
+        ({"top_q": 1}, r"unknown field sampling\.top_q; limit: known are max_tokens, min_tokens"),
         ([], r"sampling = \[\]"),
     ],
 )

@@ -72,6 +72,7 @@ class OnnxEngine:
             detokenizer=self._detokenizer,
             eos_token_ids=self._eos_token_ids,
             context_tokens=self._limits.context_tokens,
+            vocab_size=self._limits.vocab_size,
         )
         self._schedule.submit(sequence)
 
@@ -146,7 +147,7 @@ class OnnxEngine:
             self._fail(sequence)
             return
         try:
-            event = sequence.accept(sequence.sampler.choose(logits, highest))
+            event = sequence.accept(sequence.sampler.choose(logits, highest, peak))
         except Exception:
             log.exception("a token could not be chosen or decoded")
             self._fail(sequence)

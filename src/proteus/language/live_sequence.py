@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import time
 
+import numpy as np
+import numpy.typing as npt
+
 from proteus.language.generation import Emit, Event, Failure, Finish, FinishReason, GenerationRequest
 from proteus.language.sample import Sampler
 from proteus.language.stream import Detokenizer, StopStrings
@@ -23,15 +26,16 @@ class LiveSequence:
         detokenizer: Detokenizer,
         eos_token_ids: frozenset[int],
         context_tokens: int,
+        vocab_size: int,
     ) -> None:
         sampling = request.sampling
         self.request = request
-        self.sampler = Sampler(sampling)
         self.last_token = -1
         self.num_tokens = 0  # of the answer
         self._emit = emit
         self._max_tokens = min(sampling.max_tokens, context_tokens - len(request.input_ids))
         self._stop_ids = eos_token_ids.union(sampling.stop_token_ids)
+        self.sampler = Sampler(sampling, prompt_ids=_text_ids(request), stop_ids=self._stop_ids, vocab_size=vocab_size)
         self._text = detokenizer.stream()
         self._stops = StopStrings(sampling.stop)
         self._submitted_ns = time.monotonic_ns()
@@ -91,3 +95,12 @@ class LiveSequence:
             prefill_us=(first_token_ns - admitted_ns) // 1000,
             decode_us=(now - first_token_ns) // 1000,
         )
+
+
+def _text_ids(request: GenerationRequest) -> npt.NDArray[np.int32]:
+    """The prompt without the placeholders of its pictures."""
+    is_text = np.ones(len(request.input_ids), dtype=bool)
+    for start, length in request.visual_spans:
+        is_text[start : start + length] = False
+    text_ids: npt.NDArray[np.int32] = request.input_ids[is_text]
+    return text_ids

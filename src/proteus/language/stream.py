@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from tokenizers import Tokenizer
 
+LETTERS = ("a", "e", "1")  # ordinary tokens that stand in front of another while its own text is found
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # how the first bytes of a character decode
 
 
@@ -30,19 +31,43 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         decoder = json.loads(tokenizer.to_str())["decoder"]
-        special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {number: token.content for number, token in added.items() if token.special}
         self._tokenizer = tokenizer
-        self._bytes = _bytes_of_ids(tokenizer, special) if decoder and decoder["type"] == "ByteLevel" else None
+        is_byte_level = bool(decoder) and decoder["type"] == "ByteLevel"
+        self._bytes = _bytes_of_ids(tokenizer, self._special.keys()) if is_byte_level else None
         # SentencePiece's byte tokens decode together: a later one can change how the earlier ones read.
         names = [f"<0x{byte:02X}>" for byte in range(256)] if "ByteFallback" in json.dumps(decoder) else []
-        self._held = frozenset(number for name in names if (number := tokenizer.token_to_id(name)) is not None)
-        self._special = frozenset(special)
+        numbers = [tokenizer.token_to_id(name) for name in names]
+        self._held = {number: bytes([byte]) for byte, number in enumerate(numbers) if number is not None}
+        self._letter = next((n for name in LETTERS if (n := tokenizer.token_to_id(name)) is not None), None)
 
     def stream(self) -> TextStream:
         """A fresh one, for one answer."""
         if self._bytes is not None:
             return ByteStream(self._bytes)
-        return WindowStream(self._tokenizer, skipped=self._special, held=self._held)
+        return WindowStream(self._tokenizer, skipped=self._special.keys(), held=self._held.keys())
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to the answer's bytes; of a special token its name, which answers leave out."""
+        if (name := self._special.get(token_id)) is not None:
+            return name.encode()
+        if self._bytes is not None:
+            return self._bytes.get(token_id, b"")
+        if (byte := self._held.get(token_id)) is not None:
+            return byte
+        if self._letter is None:
+            return self._decode(token_id).encode()
+        # After a letter, because a decoder may take the space away from the first word.
+        return self._decode(self._letter, token_id).removeprefix(self._decode(self._letter)).encode()
+
+    def token_text(self, token_id: int) -> str:
+        """The same as text; bytes that are no whole character show as U+FFFD."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def _decode(self, *token_ids: int) -> str:
+        text: str = self._tokenizer.decode(token_ids)
+        return text
 
 
 class ByteStream:
@@ -62,7 +87,7 @@ class ByteStream:
 class WindowStream:
     """For all others: a window of ids is decoded anew for each id; what lies before it is finished."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skipped: frozenset[int], held: frozenset[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skipped: Collection[int], held: Collection[int]) -> None:
         self._tokenizer, self._skipped, self._held = tokenizer, skipped, held
         self._window: list[int] = []
         self._num_before = 0  # ids of the window that only give the next ones their context
@@ -126,7 +151,7 @@ def _overlap(text: str, stop: str) -> int:
     return 0
 
 
-def _bytes_of_ids(tokenizer: Tokenizer, special: set[int]) -> dict[int, bytes]:
+def _bytes_of_ids(tokenizer: Tokenizer, special: Collection[int]) -> dict[int, bytes]:
     """Bytes of each id that is not special. A token with a character that names no byte is plain text."""
     byte_of = _byte_characters()
     return {
