@@ -48,6 +48,7 @@ def write_manifest(folder: Path, **changes: Any) -> None:
         "image_size": 48,
         "visual_tokens": 9,
         "hidden_size": 64,
+        "vocab_size": 512,
         "context_tokens": 1024,
     }
     write(folder / "model_repository" / "llm" / "1" / "export.json", {**facts, **changes})

@@ -15,6 +15,7 @@ from proteus.admission.figures import FIGURES
 from proteus.contract import REQUEST_DOCUMENT
 from proteus.cost.vector import NAMES
 from proteus.deployment import Deployment
+from proteus.door.named import StopRequest, StopTarget
 from proteus.door.request import ChatRequest
 from proteus.errors import ProteusError
 from proteus.families.table import KNOWN
@@ -70,11 +71,14 @@ def test_the_table_of_families_is_that_of_the_code_and_of_the_last_long_run() ->
 
 
 def test_the_request_document_of_the_contract_is_one_that_the_door_takes() -> None:
-    (example,) = re.findall(r"```json\n(.*?)```", REQUEST_DOCUMENT, re.DOTALL)
+    example, stop = re.findall(r"```json\n(.*?)```", REQUEST_DOCUMENT, re.DOTALL)
     limits = Deployment.load(ROOT / "deployments" / "demo.toml").text
     request = ChatRequest.parse(example.encode(), limits)
     assert set(json.loads(example)) == set(ChatRequest.model_fields)
     assert len(request.messages[1].parts()) == 4
+    assert StopRequest.is_one(stop.encode())
+    assert set(json.loads(stop)["stop"]) == set(StopTarget.model_fields)
+    assert StopRequest.parse(stop.encode(), limits).stop.request_id == request.request_id
 
 
 @pytest.mark.parametrize("file", sorted((DOCS / "decisions").glob("*.md")), ids=lambda file: file.stem)

@@ -15,6 +15,7 @@ Symbol = Literal["S", "N", "C", "D"]
 
 CACHE_KEY_BYTES = 32
 REQUEST_KEY_BYTES = MAILBOX_KEY_BYTES = 16
+MEDIA_KEY_BYTES = 32
 CHANNELS = 3
 
 
@@ -133,10 +134,27 @@ LLM = ModelSpec(
         TensorSpec("visual_tokens", "FP32", (-1, "D"), "rows of all pictures, in order", optional=True),
         TensorSpec("visual_spans", "INT32", (-1, 2), "(start, length) in `input_ids` of each picture", optional=True),
         TensorSpec(
+            "media_keys",
+            "UINT8",
+            (-1, MEDIA_KEY_BYTES),
+            "for each span, a digest of what its rows depend on: two requests of one cache scope with equal keys share "
+            "the prefix cache; left out, it is taken from the rows",
+            optional=True,
+        ),
+        TensorSpec(
             "sampling",
             "UINT8",
             (-1,),
-            "JSON: max_tokens, temperature, top_p, top_k, seed, stop, stop_token_ids; each may be left out",
+            "JSON: max_tokens, min_tokens, temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, "
+            "repetition_penalty, logit_bias, logprobs, top_logprobs, seed, stop, stop_token_ids; each may be left out",
+            optional=True,
+        ),
+        TensorSpec(
+            "scheduling",
+            "UINT8",
+            (-1,),
+            "JSON: cache_scope, tenant, latency_class (`text`, `media` or `batch`), deadline_ms (from now, to get a "
+            "slot); each may be left out",
             optional=True,
         ),
         TensorSpec(
@@ -159,14 +177,22 @@ LLM = ModelSpec(
     outputs=(
         TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
         TensorSpec("text", "UINT8", (-1,), "UTF-8 piece of this event, whole characters"),
+        TensorSpec(
+            "logprobs",
+            "UINT8",
+            (-1,),
+            "JSON: `{token_id, logprob, top: [[token_id, logprob], …]}` for each of `token_ids`; where asked for",
+        ),
         TensorSpec("finish_reason", "UINT8", (-1,), "`stop`, `length` or `cancelled`; last event only"),
+        TensorSpec("cached_tokens", "INT32", (1,), "of the prompt, from the prefix cache; last event only"),
         TensorSpec("stage_us", "INT64", (3,), "queue, prefill, decode in µs; last event only"),
         TensorSpec("events", "UINT8", (-1,), "JSON: events of all requests of the mailbox; for `collect` only"),
     ),
     errors=(
-        "`invalid_request`: sampling values, spans or rows that do not fit",
+        "`invalid_request`: values of sampling or scheduling, spans, keys or rows that do not fit",
         "`prompt_too_long`: the prompt leaves no room in `[llm] context_tokens`",
         "`queue_full`: `[llm] max_queue` requests wait already",
+        "`deadline_exceeded`: no slot within `deadline_ms`",
         INTERNAL_ERROR,
     ),
     batched=False,
@@ -176,14 +202,18 @@ CHAT = ModelSpec(
     name="chat",
     job="The door: a conversation with pictures to streamed text; one response per piece, decoupled.",
     inputs=(
-        TensorSpec("request", "STRING", (1,), "the request document, JSON (below)"),
+        TensorSpec("request", "STRING", (1,), "the request document, JSON (below), or a document that stops a request"),
         TensorSpec("image_bytes", "UINT8", (-1,), "all pictures of the request, one after the other", optional=True),
         TensorSpec("image_lengths", "INT64", (-1,), "bytes of each picture in `image_bytes`", optional=True),
     ),
     outputs=(
         TensorSpec("text", "STRING", (1,), "UTF-8 piece of this event; may be empty"),
         TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
-        TensorSpec("report", "STRING", (1,), "JSON: finish_reason, usage, stages_ms, pictures; last event only"),
+        TensorSpec("index", "INT32", (1,), "which of the `n` answers the event belongs to, from 0"),
+        TensorSpec("logprobs", "STRING", (1,), "JSON list, one entry for each of `token_ids`; where asked for (below)"),
+        TensorSpec(
+            "report", "STRING", (1,), "JSON: finish_reason, usage, stages_ms, pictures, choices; last event only"
+        ),
     ),
     errors=(
         "`invalid_request`: the document, a field, a part, a parameter; the text names it, its limit and the fix",
@@ -219,8 +249,11 @@ REQUEST_DOCUMENT = """\
       {"type": "image_url", "image_url": {"url": "data:image/png;base64,<base64>", "detail": "high"}}
     ]}
   ],
-  "max_tokens": 16, "temperature": 0, "top_p": 1, "top_k": 0, "seed": null, "stop": [],
-  "cache_scope": "", "tenant": "", "latency_class": "interactive", "deadline_ms": null
+  "max_tokens": 16, "min_tokens": 0, "n": 1, "stop": [],
+  "temperature": 0, "top_p": 1, "top_k": 0, "min_p": 0, "seed": null,
+  "frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "logit_bias": {"17": -100},
+  "logprobs": true, "top_logprobs": 2,
+  "request_id": "7f3c", "cache_scope": "", "tenant": "", "latency_class": "interactive", "deadline_ms": null
 }
 ```
 
@@ -234,21 +267,46 @@ REQUEST_DOCUMENT = """\
     off otherwise (`fetch.enabled` of the published limits). [security.md](security.md) says what is checked.
 - `detail` is the picture's tier: `low`, `auto` (when left out) or `high`. `[tiers]` says what each allows, and whether
   a larger picture is made smaller or refused.
-- `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 are off; `seed` makes a sampled answer repeatable.
-- `max_tokens` left out means `[text] default_max_tokens`, or what the context leaves where that is less.
-- `cache_scope` separates tenants: pictures encoded under one scope are never answered from the cache to another.
+- `temperature` 0 is greedy; `top_p` 1, `top_k` 0 and `min_p` 0 are off; `seed` makes a sampled answer repeatable,
+  whatever else the server does.
+- `max_tokens` left out means `[text] default_max_tokens`, or what the context leaves where that is less. `min_tokens`,
+  never more than that, is how many come before the answer may end by itself.
+- `frequency_penalty` and `presence_penalty` (-2 to 2) look at the answer, `repetition_penalty` (1 is off) at the text
+  of the prompt as well. `logit_bias` adds -100 to 100 to the logits of at most 1,024 token ids.
+- `n` answers, up to `[text] max_choices`, come interleaved; `index` says whose an event is. Pictures are encoded once;
+  each answer has a place and a seed of its own, derived from `seed`, and the first has `seed` itself. One that fails
+  ends the request, and a cancel ends them all.
+- `logprobs` asks for natural logarithms of the model's own probabilities, before any field above changes them, with the
+  `top_logprobs` (0 to 20) most likely tokens: `{token, logprob, bytes, top_logprobs: [{token, logprob, bytes}]}` for
+  each id. `bytes` are exact where `token`, being no whole character, is not.
+- `cache_scope` separates tenants: pictures encoded and prompts computed under one scope are never reused for another.
 - `tenant` says whose share of the server it is: inside a latency class, those that wait take turns by tenant. Left out,
   it is `cache_scope`. The door believes it: what stands in front must set it.
 - `latency_class` `batch` can wait, and waits in a queue of its own; `interactive` waits in that for `text`, or for
   `media` when it holds a picture.
-- `deadline_ms` is the time from arrival to admission, not to the end of the answer.
+- `deadline_ms` is the time from arrival until the language model begins, not to the end of the answer.
+- `request_id`, 1 to 128 printable characters, names the request for a stop, as long as it is open; among the open
+  requests of one tenant and cache scope it is the only one of that name.
 - Unknown fields are refused, and so are Triton request parameters that the door does not know.
-- Report of the last event: `finish_reason` (`stop`, `length`, `cancelled`), `usage` (`text_tokens`: every prompt token
-  that is not visual; `visual_tokens`; `output_tokens`), `stages_ms` (below), `pictures` (for each distinct picture
-  `encoded`, `cached` by Triton's response cache, or `shared` with a request that encoded it at the same moment).
+- Report of the last event: `finish_reason` (`stop`, `length`, `cancelled`; of the first answer), `usage`
+  (`text_tokens`: every prompt token that is not visual; `visual_tokens`; `output_tokens` of all answers;
+  `cached_tokens`: of the prompt, what the prefix cache gave to every answer), `stages_ms` (below), `pictures` (for each
+  distinct picture `encoded`, `cached` by Triton's response cache, or `shared` with a request that encoded it at the
+  same moment), `choices` (`index`, `finish_reason` and `output_tokens` of each answer).
 - Stages: `parse`, `fetch` (pictures by URL), `plan` (base64, digests, headers, limits, cost), `prompt`, `admission`
   (waiting for capacity), `encode` (image_tokens, preprocessing included), `queue` (for a slot), `prefill`, `decode` (of
-  the language model), `transfer` (hops between models: what no stage holds), `total`.
+  the language model), `transfer` (hops between models: what no stage holds), `total`. Of several answers, `queue`,
+  `prefill` and `decode` are those of the one that ended last.
+
+A document of this form stops a request, whatever stage it is in:
+
+```json
+{"stop": {"request_id": "7f3c", "cache_scope": "", "tenant": ""}}
+```
+
+It is answered at once with the report `{"stopped": 1}`, or `{"stopped": 0}` where no open request of that tenant and
+cache scope has that id: one of another tenant or scope is as unknown as one that never was. The stopped request ends as
+if its client had left: `finish_reason` is `cancelled`, and what it had said stays.
 
 The limits are parameters of this model, under keys such as `image.max_bytes` ([limits.md](limits.md)); they are the
 numbers that are enforced.

@@ -172,6 +172,7 @@ class TextLimits(Section):
     default_max_tokens: Count = Field(description="longest answer of a request that sets none")
     max_stop_strings: Count = Field(description="in one request")
     max_stop_bytes: Count = Field(description="one stop string")
+    max_choices: Count = Field(description="answers to one request, `n`; each takes a place of its own")
 
 
 class Resources(Section):

@@ -21,6 +21,7 @@ class Manifest(BaseModel):
     image_size: int  # px
     visual_tokens: int  # of one picture
     hidden_size: int
+    vocab_size: int
     context_tokens: int
 
     @classmethod

@@ -7,7 +7,7 @@ from proteus.backend.fleet import LlmEnd, LlmEvent
 from proteus.backend.mailbox import Letter, Mailbox, pack, unpack
 from proteus.errors import QueueFull, Unavailable
 
-END = LlmEnd(finish_reason="stop", queue_us=1, prefill_us=2, decode_us=3)
+END = LlmEnd(finish_reason="stop", cached_tokens=5, queue_us=1, prefill_us=2, decode_us=3)
 
 
 def letter(number: int, end: LlmEnd | None = None) -> Letter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from proteus.backend.fleet import Context
 from proteus.door.chat import POLLS_PER_S, Chat
 from proteus.door.prepare import Call
+from proteus.door.reply import Piece
 from proteus.errors import (
     DeadlineExceeded,
     FetchFailed,
@@ -24,7 +25,7 @@ from proteus.errors import (
 )
 from proteus.language.prompt import PromptRenderer
 from proteus.media.fetch import Fetcher
-from tests.door.test_chat import BLUE, DEMO, FAMILY, MANIFEST, RED, Client, Models, call, door, run
+from tests.door.test_chat import BLUE, DEMO, DETOKENIZER, FAMILY, MANIFEST, RED, Client, Models, call, door, run
 from tests.preprocess.pictures import encode, noise
 
 
@@ -34,7 +35,7 @@ def is_empty(chat: Chat) -> bool:
 
 
 class Broken(Client):
-    def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None:
+    def send(self, piece: Piece) -> None:
         raise OSError("gone")
 
 
@@ -215,7 +216,7 @@ def test_what_can_never_fit_is_refused_at_the_door() -> None:
         limits = DEMO.admission.model_copy(update={"request": DEMO.admission.request.model_copy(update={"items": 1})})
         models = Models()
         renderer = PromptRenderer.from_checkpoint(DEMO.checkpoint_path)
-        chat = Chat(DEMO.model_copy(update={"admission": limits}), MANIFEST, FAMILY, renderer, models)
+        chat = Chat(DEMO.model_copy(update={"admission": limits}), MANIFEST, FAMILY, renderer, DETOKENIZER, models)
         with pytest.raises(MediaTooLarge, match=r"items = 2; limit: \[admission.request\] items = 1"):
             await chat.answer(call("?", RED, BLUE), Client())
         assert models.encoded == []

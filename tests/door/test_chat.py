@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmE
 from proteus.deployment import Deployment
 from proteus.door.chat import Chat
 from proteus.door.prepare import Call
+from proteus.door.reply import Piece
 from proteus.errors import (
     InternalError,
     InvalidPicture,
@@ -27,12 +28,15 @@ from proteus.errors import (
 )
 from proteus.families.llava import LlavaFamily
 from proteus.language.prompt import PromptRenderer
+from proteus.language.stream import Detokenizer
+from proteus.language.tokenizer import load_tokenizer
 from proteus.limits import AdmissionLimits
 from proteus.manifest import Manifest
 from tests.preprocess.pictures import encode, noise
 
 DEMO = Deployment.load(Path(__file__).parents[2] / "deployments" / "demo.toml")
 FAMILY = LlavaFamily.from_checkpoint(DEMO.checkpoint_path)
+DETOKENIZER = Detokenizer(load_tokenizer(DEMO.checkpoint_path))
 WIDTH = 8
 MANIFEST = Manifest(
     format=1,
@@ -40,12 +44,12 @@ MANIFEST = Manifest(
     image_size=FAMILY.image_size_px,
     visual_tokens=FAMILY.visual_tokens,
     hidden_size=WIDTH,
+    vocab_size=512,
     context_tokens=1024,
 )
 RED, BLUE = encode(noise(20, 16, 0)), encode(noise(20, 16, 1))
-LAST = LlmEvent(
-    text="!", token_ids=(9,), end=LlmEnd(finish_reason="stop", queue_us=1000, prefill_us=2000, decode_us=3000)
-)
+END = LlmEnd(finish_reason="stop", cached_tokens=0, queue_us=1000, prefill_us=2000, decode_us=3000)
+LAST = LlmEvent(text="!", token_ids=(9,), end=END)
 
 
 class Models:
@@ -80,7 +84,7 @@ class Models:
         rows = np.full((self.visual_tokens, WIDTH), len(picture), dtype=np.float32)
         return EncodedPicture(visual_tokens=rows, key_echo=echo, made_at_ns=made_at_ns)
 
-    async def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]:
+    async def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]:
         self.calls.append(call)
         yield LlmEvent(text="Hi", token_ids=(7, 8), end=None)
         if self.llm_error is not None:
@@ -97,17 +101,19 @@ class Client:
     """Keeps what it is sent; leaves when told."""
 
     def __init__(self) -> None:
+        self.pieces: list[Piece] = []
         self.text = ""
         self.token_ids: list[int] = []
         self.reports: list[dict[str, Any]] = []
         self.gone = False
 
-    def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None:
+    def send(self, piece: Piece) -> None:
         assert not self.reports, "a piece after the report"
-        self.text += text
-        self.token_ids += token_ids
-        if report is not None:
-            self.reports.append(json.loads(report))
+        self.pieces.append(piece)
+        self.text += piece.text
+        self.token_ids += piece.token_ids
+        if piece.report is not None:
+            self.reports.append(json.loads(piece.report))
 
     def is_cancelled(self) -> bool:
         return self.gone
@@ -126,7 +132,8 @@ def door(models: Models, **admission: Any) -> Chat:
             "max_wait_ms": 10_000,
         }
         deployment = DEMO.model_copy(update={"admission": AdmissionLimits.model_validate(table)})
-    return Chat(deployment, MANIFEST, FAMILY, PromptRenderer.from_checkpoint(DEMO.checkpoint_path), models)
+    renderer = PromptRenderer.from_checkpoint(DEMO.checkpoint_path)
+    return Chat(deployment, MANIFEST, FAMILY, renderer, DETOKENIZER, models)
 
 
 def call(*parts: str | bytes, parameters: dict[str, Any] | None = None, **fields: Any) -> Call:
@@ -189,17 +196,9 @@ def test_rows_and_spans_follow_the_order_of_the_pictures() -> None:
 def test_text_only_question_touches_no_picture_model() -> None:
     async def scenario() -> None:
         models = Models()
-        await door(models).answer(call("What is a circle?", max_tokens=5, stop=["."], seed=3), Client())
+        await door(models).answer(call("What is a circle?"), Client())
         assert models.encoded == []
-        assert models.calls[0].visual_tokens is None
-        assert json.loads(models.calls[0].sampling) == {
-            "max_tokens": 5,
-            "temperature": 0.0,
-            "top_p": 1.0,
-            "top_k": 0,
-            "seed": 3,
-            "stop": ["."],
-        }
+        assert (models.calls[0].visual_tokens, models.calls[0].media_keys) == (None, ())
 
     run(scenario())
 
@@ -327,7 +326,7 @@ def test_broken_client_connection_stops_the_request_too() -> None:
         models = Models()
 
         class Broken(Client):
-            def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None:
+            def send(self, piece: Piece) -> None:
                 raise OSError("gone")
 
         with pytest.raises(OSError, match="gone"):

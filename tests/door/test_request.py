@@ -17,6 +17,7 @@ LIMITS = TextLimits(
     default_max_tokens=16,
     max_stop_strings=2,
     max_stop_bytes=8,
+    max_choices=3,
 )
 USER = {"role": "user", "content": "Hello"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from proteus.backend.tensors import from_text, read, read_bytes, read_context, r
 from proteus.door.chat import Chat
 from proteus.door.pictures import split
 from proteus.door.prepare import Call
+from proteus.door.reply import Piece
 from proteus.limits import ImageLimits
 
 
@@ -25,11 +25,16 @@ class Reply:
         self.is_cancelled = responses.is_cancelled
         self._responses = responses
 
-    def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None:
-        arrays = {"text": from_text(text), "token_ids": np.array(token_ids, dtype=np.int32)}
-        if report is not None:
-            arrays["report"] = from_text(report)
-        self._responses.send(arrays, final=report is not None)
+    def send(self, piece: Piece) -> None:
+        arrays = {
+            "text": from_text(piece.text),
+            "token_ids": np.array(piece.token_ids, dtype=np.int32),
+            "index": np.array([piece.index], dtype=np.int32),
+        }
+        for name, document in (("logprobs", piece.logprobs), ("report", piece.report)):
+            if document is not None:
+                arrays[name] = from_text(document)
+        self._responses.send(arrays, final=piece.report is not None)
 
 
 def read_call(request: Any, limits: ImageLimits) -> Call:

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import re
 
-from proteus.errors import (
-    DeadlineExceeded,
-    FetchFailed,
-    InternalError,
-    InvalidMedia,
-    InvalidPicture,
-    InvalidRequest,
-    MediaTooLarge,
-    PromptTooLong,
-    ProteusError,
-    QueueFull,
-    Unavailable,
-)
+from proteus import errors
+from proteus.errors import DeadlineExceeded, InternalError, ProteusError, QueueFull, Unavailable
 
-KINDS: tuple[type[ProteusError], ...] = (
-    DeadlineExceeded,
-    FetchFailed,
-    InvalidMedia,
-    InvalidPicture,
-    InvalidRequest,
-    MediaTooLarge,
-    PromptTooLong,
-    QueueFull,
-    Unavailable,
-)
-BY_CODE = {kind.code: kind for kind in KINDS}
+# Every kind of the tree but InternalError, whose text is always the same.
+BY_CODE: dict[str, type[ProteusError]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, ProteusError) and kind not in (ProteusError, InternalError)
+}
 OURS = re.compile(
     rf"\b(?P<code>{'|'.join(BY_CODE)}): (?P<what>.*?)(?:; limit: (?P<limit>.*?))?(?:; fix: (?P<fix>.*))?$", re.DOTALL
 )

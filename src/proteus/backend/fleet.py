@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from proteus.language.generation import TokenLogprobs
 
 ParameterValue = str | int | bool
 
@@ -34,12 +36,15 @@ class LlmCall:
     input_ids: npt.NDArray[np.int32]  # (T,)
     visual_tokens: npt.NDArray[np.float32] | None  # (sum of span lengths, D)
     visual_spans: tuple[tuple[int, int], ...]
+    media_keys: tuple[bytes, ...]  # one for each span
     sampling: bytes  # JSON
+    scheduling: bytes  # JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmEnd:
     finish_reason: str  # `stop`, `length` or `cancelled`
+    cached_tokens: int  # of the prompt
     queue_us: int
     prefill_us: int
     decode_us: int
@@ -49,6 +54,7 @@ class LlmEnd:
 class LlmEvent:
     text: str
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()  # one for each id, where they were asked for
     end: LlmEnd | None  # of the last event
 
 
@@ -61,6 +67,6 @@ class Fleet(Protocol):
         """`target_px` is the upright (width, height) to make the picture smaller to first, and enters the key."""
         ...
 
-    def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]: ...
+    def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]: ...
 
     async def stop(self, request_key: bytes) -> None: ...

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -14,10 +16,11 @@ import numpy as np
 from proteus.backend.fleet import LlmEnd, LlmEvent
 from proteus.backend.guard import Responses, known, responding
 from proteus.backend.mailbox import Letter, Mailbox, pack
+from proteus.backend.scheduling import read_scheduling
 from proteus.backend.tensors import Array, from_bytes, read, read_bytes
 from proteus.contract import REQUEST_KEY_BYTES
 from proteus.errors import InvalidRequest
-from proteus.language.generation import Engine, Event, Failure, GenerationRequest
+from proteus.language.generation import Engine, Event, Failure, GenerationRequest, Spans
 from proteus.language.sampling import Sampling
 
 CANCEL_POLL_S = 0.1
@@ -84,14 +87,35 @@ def read_generation(request: Any) -> GenerationRequest:
     input_ids = read(request, "input_ids")
     if input_ids is None:
         raise InvalidRequest("input_ids is missing", fix="send the ids of the prompt")
-    spans = read(request, "visual_spans")
+    spans = _spans(request)
     return GenerationRequest(
         request_key=read_bytes(request, "request_key") or secrets.token_bytes(REQUEST_KEY_BYTES),
         input_ids=input_ids,
         visual_tokens=read(request, "visual_tokens"),
-        visual_spans=() if spans is None else tuple((int(start), int(length)) for start, length in spans),
+        visual_spans=spans,
+        media_keys=_media_keys(request, len(spans)),
         sampling=Sampling.from_json(read_bytes(request, "sampling") or b"{}"),
+        scheduling=read_scheduling(read_bytes(request, "scheduling") or b"{}", time.monotonic()),
     )
+
+
+def _spans(request: Any) -> Spans:
+    spans = read(request, "visual_spans")
+    return () if spans is None else tuple((int(start), int(length)) for start, length in spans)
+
+
+def _media_keys(request: Any, num_spans: int) -> tuple[bytes, ...]:
+    """One for each span, or none at all."""
+    keys = read(request, "media_keys")
+    if keys is None:
+        return ()
+    if len(keys) != num_spans:
+        raise InvalidRequest(
+            f"media_keys has {len(keys):,} keys",
+            limit=f"one for each of {num_spans:,} visual spans",
+            fix="send as many",
+        )
+    return tuple(key.tobytes() for key in keys)
 
 
 def _collect(responses: Responses, mailbox: Mailbox) -> None:
@@ -114,11 +138,12 @@ def _llm_event(event: Event) -> LlmEvent:
     if (finish := event.finish) is not None:
         end = LlmEnd(
             finish_reason=finish.reason,
+            cached_tokens=finish.cached_tokens,
             queue_us=finish.queue_us,
             prefill_us=finish.prefill_us,
             decode_us=finish.decode_us,
         )
-    return LlmEvent(text=event.text, token_ids=event.token_ids, end=end)
+    return LlmEvent(text=event.text, token_ids=event.token_ids, logprobs=event.logprobs, end=end)
 
 
 def _outputs(event: Event) -> dict[str, Array]:
@@ -126,8 +151,11 @@ def _outputs(event: Event) -> dict[str, Array]:
         "token_ids": np.array(event.token_ids, dtype=np.int32),
         "text": from_bytes(event.text.encode()),
     }
+    if event.logprobs:
+        outputs["logprobs"] = from_bytes(json.dumps([asdict(entry) for entry in event.logprobs]).encode())
     if event.finish is not None:
         finish = event.finish
+        outputs["cached_tokens"] = np.array([finish.cached_tokens], dtype=np.int32)
         outputs["finish_reason"] = from_bytes(finish.reason.encode())
         outputs["stage_us"] = np.array([finish.queue_us, finish.prefill_us, finish.decode_us], dtype=np.int64)
     return outputs

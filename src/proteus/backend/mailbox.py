@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
+from typing import Any
 
 from proteus.backend.failures import revive
 from proteus.backend.fleet import LlmEnd, LlmEvent
 from proteus.errors import ProteusError
+from proteus.language.generation import TokenLogprobs
+
+END_FIELDS = tuple(field.name for field in fields(LlmEnd))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +67,21 @@ def _packed(letter: Letter) -> tuple[str, object]:
     content = letter.content
     if isinstance(content, ProteusError):
         return letter.request_key.hex(), str(content)
-    end = content.end
-    times = None if end is None else (end.finish_reason, end.queue_us, end.prefill_us, end.decode_us)
-    return letter.request_key.hex(), (content.text, content.token_ids, times)
+    end = None if content.end is None else astuple(content.end)
+    logprobs = [(entry.token_id, entry.logprob, entry.top) for entry in content.logprobs]
+    return letter.request_key.hex(), (content.text, content.token_ids, logprobs, end)
 
 
-def _content(content: str | tuple[str, list[int], list[int | str] | None], sender: str) -> LlmEvent | ProteusError:
+def _content(content: Any, sender: str) -> LlmEvent | ProteusError:
     if isinstance(content, str):
         return revive(content, sender)
-    text, token_ids, times = content
-    end = None
-    if times is not None:
-        reason, queue_us, prefill_us, decode_us = times
-        end = LlmEnd(
-            finish_reason=str(reason), queue_us=int(queue_us), prefill_us=int(prefill_us), decode_us=int(decode_us)
-        )
-    return LlmEvent(text=text, token_ids=tuple(token_ids), end=end)
+    text, token_ids, logprobs, end = content
+    return LlmEvent(
+        text=text,
+        token_ids=tuple(token_ids),
+        logprobs=tuple(
+            TokenLogprobs(token_id=token_id, logprob=logprob, top=tuple((number, value) for number, value in top))
+            for token_id, logprob, top in logprobs
+        ),
+        end=None if end is None else LlmEnd(**dict(zip(END_FIELDS, end, strict=True))),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from proteus.backend.failures import TRY_AGAIN
 from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEvent
 from proteus.backend.mailbox import unpack
 from proteus.backend.tensors import Array, from_bytes
-from proteus.contract import IMAGE_TOKENS, LLM, MAILBOX_KEY_BYTES
+from proteus.contract import IMAGE_TOKENS, LLM, MAILBOX_KEY_BYTES, MEDIA_KEY_BYTES
 from proteus.errors import ProteusError, Unavailable
 
 SILENCE_S = 5.0  # of a model that answers every second; then it is taken for dead
@@ -53,7 +53,7 @@ class TritonFleet:
             made_at_ns=int(outputs["made_at_ns"].reshape(-1)[0]),
         )
 
-    async def generate(self, call: LlmCall, context: Context) -> AsyncIterator[LlmEvent]:
+    async def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]:
         """As in Fleet."""
         arrived = self._open[call.request_key] = Arrived()
         try:
@@ -111,11 +111,13 @@ def _inputs(call: LlmCall) -> dict[str, Array]:
     inputs: dict[str, Array] = {
         "input_ids": call.input_ids,
         "sampling": from_bytes(call.sampling),
+        "scheduling": from_bytes(call.scheduling),
         "request_key": from_bytes(call.request_key),
     }
     if call.visual_tokens is not None:
         inputs["visual_tokens"] = call.visual_tokens
         inputs["visual_spans"] = np.array(call.visual_spans, dtype=np.int32)
+        inputs["media_keys"] = from_bytes(b"".join(call.media_keys)).reshape(-1, MEDIA_KEY_BYTES)
     return inputs
 
 
@@ -131,5 +133,6 @@ async def _next(arrived: Arrived) -> LlmEvent:
     return LlmEvent(
         text="".join(event.text for event in events),
         token_ids=tuple(token_id for event in events for token_id in event.token_ids),
+        logprobs=tuple(entry for event in events for entry in event.logprobs),
         end=events[-1].end,
     )

@@ -7,22 +7,17 @@ A request that can never fit is refused before it waits; one that waits holds no
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from proteus.admission.ask import Ask
 from proteus.admission.figures import Figures
 from proteus.admission.gate import Gate
-from proteus.backend.fleet import Context, Fleet, LlmCall, LlmEnd
+from proteus.backend.fleet import Context, Fleet
 from proteus.cache.key import PictureKeyFields, picture_key
 from proteus.cache.single_flight import SingleFlight
 from proteus.contract import CHAT, VISUAL_TOKENS
@@ -30,14 +25,21 @@ from proteus.cost.buckets import patches_allocated, patches_used
 from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
+from proteus.door.answers import Answers
+from proteus.door.calls import Source, VisualTokens, llm_calls
+from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.pictures import Picture
-from proteus.door.prepare import Call, Preparation, Prepared
+from proteus.door.prepare import Call, Preparation, Prepared, refuse_parameters
+from proteus.door.reply import Listener, Piece, Reply
+from proteus.door.report import LEFT_EARLY, report
 from proteus.door.seats import Seat, Seats
 from proteus.door.together import together
-from proteus.errors import InternalError, InvalidRequest, MediaTooLarge, ProteusError
+from proteus.errors import InternalError, InvalidRequest, MediaTooLarge
 from proteus.families.llava import LlavaFamily
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import PromptRenderer
+from proteus.language.stream import Detokenizer
+from proteus.language.tokenizer import load_tokenizer
 from proteus.manifest import Manifest
 from proteus.media.fetch import Fetcher
 from proteus.preprocess.pixels import POLICY
@@ -45,48 +47,44 @@ from proteus.stages import Stopwatch
 
 CANCEL_POLL_S = 0.1  # between two looks whether a client is still there …
 POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one stops the event loop
-# To a client that left before the language model had its request.
-LEFT_EARLY = json.dumps(
-    {
-        "finish_reason": "cancelled",
-        "usage": {"text_tokens": 0, "visual_tokens": 0, "output_tokens": 0},
-        "stages_ms": {},
-        "pictures": [],
-    }
-)
-Done = TypeVar("Done")
-Source = Literal["encoded", "cached", "shared"]
 Place = tuple[bytes, tuple[int, int] | None]  # digest of a picture and the size it is given as: what is encoded once
 
 
-class Reply(Protocol):
-    """Where the answer goes; `report` comes with the last piece and ends it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request at the door, and what is given back when it leaves."""
 
-    def send(self, text: str, token_ids: Sequence[int], report: str | None) -> None: ...
-
-    def is_cancelled(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class VisualTokens:
-    rows: npt.NDArray[np.float32]  # (N, D)
-    source: Source
+    call: Call
+    reply: Reply
+    listener: Listener
+    seat: Seat
+    held: AsyncExitStack
+    watch: Stopwatch
 
 
 class Chat:
     """The door of one deployment; holds what is admitted and waits, nothing of a request that ended."""
 
     def __init__(
-        self, deployment: Deployment, manifest: Manifest, family: LlavaFamily, renderer: PromptRenderer, fleet: Fleet
+        self,
+        deployment: Deployment,
+        manifest: Manifest,
+        family: LlavaFamily,
+        renderer: PromptRenderer,
+        detokenizer: Detokenizer,
+        fleet: Fleet,
     ) -> None:
+        self._text = deployment.text
         self._manifest = manifest
+        self._detokenizer = detokenizer
         self._fleet = fleet
         planner = Planner(family=family, tiers=deployment.tiers, kv_value_bytes=KV_VALUE_BYTES)
         fetcher = Fetcher(deployment.fetch, deployment.image.max_bytes)
-        self._preparation = Preparation(deployment, planner, renderer, fetcher)
+        self._preparation = Preparation(deployment, planner, renderer, fetcher, vocab_size=manifest.vocab_size)
         self._gate = Gate(deployment.admission)
         self._encoding = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
         self._seats = Seats(max_requests=_max_open(deployment), max_bytes=deployment.admission.max_open_bytes)
+        self._named = NamedRequests()
         self._downscaled = self._patches_used = self._patches_allocated = 0
 
     @classmethod
@@ -97,6 +95,7 @@ class Chat:
             Manifest.load(deployment.repository_path),
             LlavaFamily.from_checkpoint(deployment.checkpoint_path),
             PromptRenderer.from_checkpoint(deployment.checkpoint_path),
+            Detokenizer(load_tokenizer(deployment.checkpoint_path)),
             fleet,
         )
 
@@ -110,28 +109,45 @@ class Chat:
         )
 
     async def answer(self, call: Call, reply: Reply) -> None:
-        """Stream the answer to `reply`, report last; raises ProteusError."""
+        """Stream the answers to `reply`, report last; raises ProteusError."""
+        if StopRequest.is_one(call.document):
+            self._stop(call, reply)
+            return
         watch = Stopwatch()
         with self._seats.take(call.num_bytes) as seat:
             async with AsyncExitStack() as held:
-                ready = await _unless_gone(self._make_ready(call, seat, held, watch), reply, self._poll_s)
+                listener = Listener(reply, self._poll_s)
+                visit = Visit(call=call, reply=reply, listener=listener, seat=seat, held=held, watch=watch)
+                ready = await listener.unless_gone(self._make_ready(visit))
                 if ready is None:
-                    reply.send("", (), LEFT_EARLY)
+                    reply.send(Piece(report=LEFT_EARLY))
                 else:
-                    await self._generate(*ready, call.context, reply, watch)
+                    await self._generate(*ready, visit)
 
-    async def _make_ready(
-        self, call: Call, seat: Seat, held: AsyncExitStack, watch: Stopwatch
-    ) -> tuple[Prepared, Mapping[Place, VisualTokens]]:
-        """Everything before the language model; what the request holds is given back with `held`."""
-        prepared = await self._preparation.prepare(call, seat, watch)
+    async def _make_ready(self, visit: Visit) -> tuple[Prepared, Mapping[Place, VisualTokens]]:
+        """Everything before the language model."""
+        watch = visit.watch
+        parsed = await self._preparation.parse(visit.call, watch)
+        visit.held.enter_context(self._named.open(parsed.request, visit.listener.stop))
+        prepared = await self._preparation.prepare(parsed, visit.seat, watch)
         with watch.stage("admission"):
-            reservation = await held.enter_async_context(self._gate.admitted(_ask(prepared)))
+            reservation = await visit.held.enter_async_context(self._gate.admitted(_ask(prepared)))
         self._count(prepared)
         with watch.stage("encode"):
-            encoded = await self._encode(prepared, call.context)
+            encoded = await self._encode(prepared, visit.call.context)
         reservation.shrink(_without_decoding(prepared.resources))
         return prepared, encoded
+
+    async def _generate(self, prepared: Prepared, encoded: Mapping[Place, VisualTokens], visit: Visit) -> None:
+        calls = llm_calls(prepared, [encoded[_place(*planned)] for planned in _planned(prepared)])
+        sources = [tokens.source for tokens in encoded.values()]
+        answers = Answers(
+            self._fleet,
+            self._detokenizer,
+            visit.reply,
+            lambda ended: report(prepared, sources, ended, visit.watch),
+        )
+        await answers.follow(calls, visit.call.context, visit.listener)
 
     def _poll_s(self) -> float:
         return max(CANCEL_POLL_S, self._seats.taken / POLLS_PER_S)
@@ -181,65 +197,23 @@ class Chat:
         self, data: bytes, target_px: tuple[int, int] | None, fields: PictureKeyFields, context: Context
     ) -> VisualTokens:
         """Ask for the picture's tokens; an answer made for another key is a collision, and asked for anew."""
+        name = picture_key(fields)
         for salt in (b"", secrets.token_bytes(16)):
             key = picture_key(replace(fields, salt=salt))
             asked_at_ns = time.monotonic_ns()
             encoded = await self._fleet.image_tokens(data, key, context, target_px)
             if encoded.key_echo == key:
                 source: Source = "cached" if encoded.made_at_ns < asked_at_ns else "encoded"
-                return VisualTokens(encoded.visual_tokens, source)
+                return VisualTokens(encoded.visual_tokens, source, name)
         raise InternalError
 
-    async def _generate(
-        self,
-        prepared: Prepared,
-        encoded: Mapping[Place, VisualTokens],
-        context: Context,
-        reply: Reply,
-        watch: Stopwatch,
-    ) -> None:
-        call = _llm_call(prepared, encoded)
-        output_tokens = 0
-        async with self._stopped_on_cancel(call.request_key, reply):
-            async for event in self._fleet.generate(call, context):
-                output_tokens += len(event.token_ids)
-                report = None
-                if event.end is not None:
-                    report = _report(prepared, encoded, event.end, output_tokens, watch)
-                reply.send(event.text, event.token_ids, report)
-
-    @asynccontextmanager
-    async def _stopped_on_cancel(self, request_key: bytes, reply: Reply) -> AsyncIterator[None]:
-        """Triton hands no cancel on to a model's children: ask for the client's, and send the language model a stop."""
-
-        async def watch() -> None:
-            while not reply.is_cancelled():
-                await asyncio.sleep(self._poll_s())
-            await self._fleet.stop(request_key)
-
-        watching = asyncio.create_task(watch())
-        try:
-            yield
-        except ProteusError:
-            raise  # the language model ended the stream itself
-        except Exception:
-            await self._fleet.stop(request_key)
-            raise
-        finally:
-            watching.cancel()
-
-
-async def _unless_gone(work: Coroutine[Any, Any, Done], reply: Reply, poll_s: Callable[[], float]) -> Done | None:
-    """What `work` gives, or None when the client left first; the work is ended then."""
-    task = asyncio.create_task(work)
-    try:
-        while not (await asyncio.wait({task}, timeout=poll_s()))[0] and not reply.is_cancelled():
-            pass
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-    return None if task.cancelled() else task.result()
+    def _stop(self, call: Call, reply: Reply) -> None:
+        """Answered at once, and alike whether there is such a request or not."""
+        refuse_parameters(call.context)
+        stop = StopRequest.parse(call.document, self._text)
+        if call.attached:
+            raise InvalidRequest("a document that stops a request came with pictures", fix="send no pictures with it")
+        reply.send(Piece(report=json.dumps({"stopped": self._named.stop(stop)})))
 
 
 def _max_open(deployment: Deployment) -> int:
@@ -249,11 +223,10 @@ def _max_open(deployment: Deployment) -> int:
 
 
 def _ask(prepared: Prepared) -> Ask:
-    request = prepared.request
     return Ask(
         vector=prepared.resources,
         latency_class=prepared.latency_class,
-        tenant=request.tenant or request.cache_scope,
+        tenant=prepared.request.owner,
         model=CHAT.name,
         deadline_s=prepared.deadline_s,
     )
@@ -270,45 +243,3 @@ def _planned(prepared: Prepared) -> Iterator[tuple[Picture, MediaCost]]:
 
 def _place(picture: Picture, cost: MediaCost) -> Place:
     return picture.digest, cost.given_px
-
-
-def _llm_call(prepared: Prepared, encoded: Mapping[Place, VisualTokens]) -> LlmCall:
-    rows = [encoded[_place(picture, cost)].rows for picture, cost in _planned(prepared)]
-    spans = prepared.prompt.visual_spans
-    if [len(tokens) for tokens in rows] != [length for _, length in spans]:
-        raise InternalError
-    request = prepared.request
-    sampling = {
-        "max_tokens": prepared.max_tokens,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "top_k": request.top_k,
-        "seed": request.seed,
-        "stop": request.stop,
-    }
-    return LlmCall(
-        request_key=secrets.token_bytes(16),
-        input_ids=prepared.prompt.input_ids,
-        visual_tokens=np.concatenate(rows) if rows else None,
-        visual_spans=tuple(spans),
-        sampling=json.dumps(sampling).encode(),
-    )
-
-
-def _report(
-    prepared: Prepared, encoded: Mapping[Place, VisualTokens], end: LlmEnd, output_tokens: int, watch: Stopwatch
-) -> str:
-    for stage, us in (("queue", end.queue_us), ("prefill", end.prefill_us), ("decode", end.decode_us)):
-        watch.add(stage, us / 1e3)
-    return json.dumps(
-        {
-            "finish_reason": end.finish_reason,
-            "usage": {
-                "text_tokens": prepared.prompt.text_tokens,
-                "visual_tokens": prepared.prompt.visual_tokens,
-                "output_tokens": output_tokens,
-            },
-            "stages_ms": watch.report_ms(),
-            "pictures": [tokens.source for tokens in encoded.values()],
-        }
-    )

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from proteus.backend.fleet import Context
@@ -43,6 +43,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """The document read, nothing fetched."""
+
+    request: ChatRequest
+    places: tuple[Source, ...]  # of its pictures, in the order of the prompt's spans
+    deadline_s: float | None  # to be started, on the monotonic clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Everything known before any picture is decoded."""
 
@@ -52,7 +61,7 @@ class Prepared:
     prompt: Prompt
     max_tokens: int
     resources: ResourceVector
-    deadline_s: float | None  # to be admitted, on the monotonic clock
+    deadline_s: float | None  # to be started, on the monotonic clock
 
     @property
     def latency_class(self) -> LatencyClass:
@@ -65,34 +74,50 @@ class Prepared:
 class Preparation:
     """Works in threads of its own, as many as cores, so that the door's event loop stays free."""
 
-    def __init__(self, deployment: Deployment, planner: Planner, renderer: PromptRenderer, fetcher: Fetcher) -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        planner: Planner,
+        renderer: PromptRenderer,
+        fetcher: Fetcher,
+        *,
+        vocab_size: int,
+    ) -> None:
         self._deployment, self._planner = deployment, planner
         self._renderer, self._fetcher = renderer, fetcher
+        self._vocab_size = vocab_size
         self._threads = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare")
 
-    async def prepare(self, call: Call, seat: Seat, watch: Stopwatch) -> Prepared:
+    async def parse(self, call: Call, watch: Stopwatch) -> Parsed:
+        """Raises InvalidRequest and MediaTooLarge."""
+        arrived_s = time.monotonic()
+        return await self._in_thread(lambda: self._parse(call, arrived_s, watch))
+
+    async def prepare(self, parsed: Parsed, seat: Seat, watch: Stopwatch) -> Prepared:
         """`seat` is told of the bytes that URLs may bring before they are fetched.
 
         Raises InvalidRequest and what it is the root of, MediaTooLarge, QueueFull, or DeadlineExceeded.
         """
-        arrived_s = time.monotonic()
-        request, places = await self._in_thread(lambda: self._parse(call, watch))
-        deadline_s = _deadline_s(request, call.context, arrived_s)
         fetched: Mapping[str, bytes] = {}
-        if numbers := _first_of_each_url(places):
+        if numbers := _first_of_each_url(parsed.places):
             seat.hold(len(numbers) * self._deployment.image.max_bytes)
             with watch.stage("fetch"):
-                fetched = await self._fetch(numbers, deadline_s)
-        return await self._in_thread(lambda: self._plan(request, places, fetched, deadline_s, watch))
+                fetched = await self._fetch(numbers, parsed.deadline_s)
+        return await self._in_thread(lambda: self._plan(parsed, fetched, watch))
 
     async def _in_thread(self, work: Callable[[], Done]) -> Done:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _parse(self, call: Call, watch: Stopwatch) -> tuple[ChatRequest, tuple[Source, ...]]:
+    def _parse(self, call: Call, arrived_s: float, watch: Stopwatch) -> Parsed:
         with watch.stage("parse"):
-            _refuse_parameters(call.context)
+            refuse_parameters(call.context)
             request = ChatRequest.parse(call.document, self._deployment.text)
-            return request, sources(request.messages, call.attached, self._deployment.image)
+            _check_ids(request, self._vocab_size)
+            return Parsed(
+                request=request,
+                places=sources(request.messages, call.attached, self._deployment.image),
+                deadline_s=_deadline_s(request, call.context, arrived_s),
+            )
 
     async def _fetch(self, numbers: Mapping[str, int], deadline_s: float | None) -> Mapping[str, bytes]:
         """Each URL once, all at the same time; the first that fails ends the others, and so does the deadline."""
@@ -113,16 +138,10 @@ class Preparation:
         except ProteusError as error:
             raise error.about(f"picture {number}") from error
 
-    def _plan(
-        self,
-        request: ChatRequest,
-        places: Sequence[Source],
-        fetched: Mapping[str, bytes],
-        deadline_s: float | None,
-        watch: Stopwatch,
-    ) -> Prepared:
+    def _plan(self, parsed: Parsed, fetched: Mapping[str, bytes], watch: Stopwatch) -> Prepared:
+        request = parsed.request
         with watch.stage("plan"):
-            numbered = enumerate(places, start=1)
+            numbered = enumerate(parsed.places, start=1)
             pictures = tuple(read(place, number, fetched, self._deployment.image) for number, place in numbered)
             costs = tuple(self._cost(picture, number, len(pictures)) for number, picture in enumerate(pictures, 1))
         with watch.stage("prompt"):
@@ -135,8 +154,8 @@ class Preparation:
             costs=costs,
             prompt=prompt,
             max_tokens=max_tokens,
-            resources=sum((cost.resources for cost in costs), text),
-            deadline_s=deadline_s,
+            resources=_of_all_answers(sum((cost.resources for cost in costs), text), request.n),
+            deadline_s=parsed.deadline_s,
         )
 
     def _cost(self, picture: Picture, number: int, num_pictures: int) -> MediaCost:
@@ -158,7 +177,33 @@ class Preparation:
                 limit=f"[llm] context_tokens = {context_tokens} for prompt and answer",
                 fix=f"lower max_tokens to {room}" if room >= 1 else "send less text or fewer pictures",
             )
-        return request.max_tokens or min(self._deployment.text.default_max_tokens, room)
+        max_tokens = request.max_tokens or min(self._deployment.text.default_max_tokens, room)
+        if request.min_tokens > max_tokens:
+            raise InvalidRequest(
+                f"min_tokens = {request.min_tokens}", limit=f"max_tokens = {max_tokens}", fix="lower min_tokens"
+            )
+        return max_tokens
+
+
+def _of_all_answers(one: ResourceVector, n: int) -> ResourceVector:
+    """Pictures are encoded once; each answer has a place, and keys and values, of its own."""
+    return replace(
+        one,
+        requests=n * one.requests,
+        output_tokens=n * one.output_tokens,
+        kv_bytes=n * one.kv_bytes,
+        cross_kv_bytes=n * one.cross_kv_bytes,
+    )
+
+
+def _check_ids(request: ChatRequest, vocab_size: int) -> None:
+    for token_id in request.logit_bias:
+        if int(token_id) >= vocab_size:
+            raise InvalidRequest(
+                f"logit_bias names the id {token_id}",
+                limit=f"0 to {vocab_size - 1:,}, the checkpoint's vocabulary",
+                fix="use ids of the checkpoint's tokenizer",
+            )
 
 
 def _deadline_s(request: ChatRequest, context: Context, arrived_s: float) -> float | None:
@@ -177,7 +222,8 @@ def _first_of_each_url(places: Sequence[Source]) -> Mapping[str, int]:
     return numbers
 
 
-def _refuse_parameters(context: Context) -> None:
+def refuse_parameters(context: Context) -> None:
+    """Raises InvalidRequest: everything that is asked stands in the document."""
     if context.parameters:
         names = shorten(", ".join(sorted(context.parameters)))
         raise InvalidRequest(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from proteus.errors import InvalidRequest
+from proteus.language.sampling import MAX_BIASES, Bias, IdAsText, Penalty
 from proteus.limits import TextLimits, TierName
 
 MAX_ECHO_CHARS = 120  # of what a client sent, repeated in an error
 MAX_WHOLE = 2**63  # no field means anything above; longer numbers have no place in a float, nor in an error
+MAX_REQUEST_ID_CHARS = 128
+MAX_TOP_LOGPROBS = 20
+MAX_MISTAKES = 100  # that are listed: to list a million stops every other request for seconds
 KNOWN_PARTS = "text, image, image_url"
 FIXES = {
     "extra_forbidden": "remove the field or correct its spelling; docs/contract.md lists every field",
@@ -58,6 +62,13 @@ Content = Annotated[
 ]
 
 
+def printable(text: str) -> str:
+    """`text`, which may stand in a log; raises ValueError."""
+    if not text.isprintable():
+        raise ValueError("every character must be printable")
+    return text
+
+
 class ChatMessage(Part):
     role: Literal["system", "user", "assistant"]
     content: Content
@@ -67,14 +78,28 @@ class ChatMessage(Part):
         return [TextContent(type="text", text=self.content)] if isinstance(self.content, str) else list(self.content)
 
 
+RequestId = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID_CHARS), AfterValidator(printable)]
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
 class ChatRequest(Part):
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     max_tokens: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] = 0
+    n: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] = 1  # answers
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] = 0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    logit_bias: Annotated[dict[IdAsText, Bias], Field(max_length=MAX_BIASES)] = {}  # by token id
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
     seed: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []
+    request_id: RequestId | None = None  # by which it can be stopped
     cache_scope: str = ""
     tenant: str = ""  # whose share of the capacity it is; shares are fair between tenants
     latency_class: Literal["interactive", "batch"] = "interactive"
@@ -83,32 +108,33 @@ class ChatRequest(Part):
     @classmethod
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
         """Raises InvalidRequest naming the field, its value, the limit and the fix."""
-        if len(document) > limits.max_request_bytes:
-            raise InvalidRequest(
-                f"the request document has {len(document):,} bytes",
-                limit=f"[text] max_request_bytes = {limits.max_request_bytes:,}",
-                fix="send pictures in image_bytes instead of base64, or a shorter conversation",
-            )
-        try:
-            text = document.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise InvalidRequest(
-                f"the request document is not UTF-8 (byte {error.start})", fix="encode the JSON document as UTF-8"
-            ) from error
-        try:
-            request = cls.model_validate_json(text)
-        except ValidationError as error:
-            raise _translate(error) from error
+        request = parse(cls, document, limits)
         request._check(limits)
         return request
 
+    @property
+    def owner(self) -> str:
+        """The tenant; who names none is known by the cache scope."""
+        return self.tenant or self.cache_scope
+
     def _check(self, limits: TextLimits) -> None:
-        _at_most("messages", len(self.messages), "max_messages", limits.max_messages)
-        num_parts = sum(1 if isinstance(message.content, str) else len(message.content) for message in self.messages)
-        _at_most("parts", num_parts, "max_parts", limits.max_parts)
+        self._check_fields(limits)
+        self._check_messages(limits)
+
+    def _check_fields(self, limits: TextLimits) -> None:
+        _at_most("answers (n)", self.n, "max_choices", limits.max_choices)
         _at_most("stop strings", len(self.stop), "max_stop_strings", limits.max_stop_strings)
         for stop in self.stop:
             _at_most("bytes in a stop string", len(stop.encode()), "max_stop_bytes", limits.max_stop_bytes)
+        if self.top_logprobs and not self.logprobs:
+            raise InvalidRequest(
+                f"top_logprobs = {self.top_logprobs}", limit="0 without logprobs", fix='send "logprobs": true as well'
+            )
+
+    def _check_messages(self, limits: TextLimits) -> None:
+        _at_most("messages", len(self.messages), "max_messages", limits.max_messages)
+        num_parts = sum(1 if isinstance(message.content, str) else len(message.content) for message in self.messages)
+        _at_most("parts", num_parts, "max_parts", limits.max_parts)
         if self.messages[-1].role != "user":
             raise InvalidRequest(
                 f"the last message is the {self.messages[-1].role}'s", fix="end the conversation with a user message"
@@ -127,6 +153,26 @@ class ChatRequest(Part):
         _at_most("bytes of text", text_bytes, "max_text_bytes", limits.max_text_bytes)
 
 
+def parse(kind: type[Parsed], document: bytes, limits: TextLimits) -> Parsed:
+    """A document of this kind; raises InvalidRequest."""
+    if len(document) > limits.max_request_bytes:
+        raise InvalidRequest(
+            f"the request document has {len(document):,} bytes",
+            limit=f"[text] max_request_bytes = {limits.max_request_bytes:,}",
+            fix="send pictures in image_bytes instead of base64, or a shorter conversation",
+        )
+    try:
+        text = document.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"the request document is not UTF-8 (byte {error.start})", fix="encode the JSON document as UTF-8"
+        ) from error
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise _translate(error) from error
+
+
 def _at_most(what: str, count: int, key: str, limit: int) -> None:
     if count > limit:
         raise InvalidRequest(f"{count:,} {what}", limit=f"[text] {key} = {limit:,}", fix="send less")
@@ -134,6 +180,11 @@ def _at_most(what: str, count: int, key: str, limit: int) -> None:
 
 def _translate(error: ValidationError) -> InvalidRequest:
     """The first mistake, and how many more there are."""
+    if error.error_count() > MAX_MISTAKES:
+        return InvalidRequest(
+            f"the request document has {error.error_count():,} mistakes",
+            fix="correct it; docs/contract.md lists every field",
+        )
     first, *others = error.errors(include_url=False)
     more = f" (and {len(others)} more)" if others else ""
     kind = first["type"]
@@ -149,6 +200,11 @@ def _translate(error: ValidationError) -> InvalidRequest:
         return InvalidRequest(f"{field} is missing{more}", fix=FIXES[kind])
     if kind == "extra_forbidden":
         return InvalidRequest(f"unknown field {field}{more}", fix=FIXES[kind])
+    if "[key]" in first["loc"]:
+        name = shorten(json.dumps(first["input"]))
+        return InvalidRequest(
+            f"logit_bias names {name}{more}", limit="a token id in decimal digits", fix="correct the id"
+        )
     what = f"{field or 'the request'} = {shorten(json.dumps(first['input'], default=str))}{more}"
     return InvalidRequest(what, limit=shorten(first["msg"]), fix="correct the value")
 

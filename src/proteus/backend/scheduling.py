@@ -1,0 +1,63 @@
+"""The JSON document `scheduling` of a request to `llm` <-> the engine's noun; times left become moments and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from proteus.errors import InvalidRequest
+from proteus.language.generation import Scheduling
+from proteus.limits import LatencyClass
+
+MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
+MAX_MISTAKES = 100  # that are listed: to list a million stops every other request for seconds
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    cache_scope: str = ""
+    tenant: str = ""
+    latency_class: LatencyClass = "text"
+    deadline_ms: Annotated[int, Field(ge=1, lt=2**53)] | None = None  # from now
+
+
+def read_scheduling(document: bytes, now_s: float) -> Scheduling:
+    """Raises InvalidRequest naming the field, its value and its limit; `now_s` is on the monotonic clock."""
+    try:
+        fields = _Fields.model_validate_json(document)
+    except ValidationError as error:
+        raise _translate(error) from error
+    return Scheduling(
+        cache_scope=fields.cache_scope,
+        tenant=fields.tenant or fields.cache_scope,
+        latency_class=fields.latency_class,
+        deadline_s=None if fields.deadline_ms is None else now_s + fields.deadline_ms / 1e3,
+    )
+
+
+def write_scheduling(scheduling: Scheduling, now_s: float) -> bytes:
+    """The document for a call that begins at `now_s`; a deadline that is over or nearly so has a millisecond left."""
+    document = {
+        "cache_scope": scheduling.cache_scope,
+        "tenant": scheduling.tenant,
+        "latency_class": scheduling.latency_class,
+        "deadline_ms": None if scheduling.deadline_s is None else max(1, int((scheduling.deadline_s - now_s) * 1e3)),
+    }
+    return json.dumps(document).encode()
+
+
+def _translate(error: ValidationError) -> InvalidRequest:
+    if error.error_count() > MAX_MISTAKES:
+        return InvalidRequest(f"scheduling has {error.error_count():,} mistakes", fix="correct it")
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "json_invalid":
+        return InvalidRequest("scheduling is not JSON", fix="send one JSON object in UTF-8")
+    field = ".".join(["scheduling", *map(str, first["loc"])])[:MAX_VALUE_CHARS]
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_Fields.model_fields)
+        return InvalidRequest(f"unknown field {field!r}", limit=f"known are {known}", fix="remove it")
+    value = json.dumps(first["input"], default=str)[:MAX_VALUE_CHARS]
+    return InvalidRequest(f"{field} = {value}", limit=first["msg"], fix="correct the value")

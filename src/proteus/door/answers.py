@@ -1,0 +1,87 @@
+"""The answers to one request while they come: `n` calls to the language model, one stream of pieces, one report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from proteus.backend.fleet import Context, Fleet, LlmCall, LlmEnd, LlmEvent
+from proteus.door.logprobs import as_json
+from proteus.door.reply import Listener, Piece, Reply
+from proteus.door.together import together
+from proteus.errors import ProteusError
+from proteus.language.stream import Detokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One answer that has ended."""
+
+    index: int
+    output_tokens: int
+    end: LlmEnd
+
+
+class Answers:
+    """Of one request. `report` is asked once all have ended, with the answers in the order in which they did."""
+
+    def __init__(
+        self, fleet: Fleet, detokenizer: Detokenizer, reply: Reply, report: Callable[[Sequence[Choice]], str]
+    ) -> None:
+        self._fleet, self._detokenizer = fleet, detokenizer
+        self._reply, self._report = reply, report
+        self._ended: list[Choice] = []
+        self._stops = set[asyncio.Task[None]]()
+
+    async def follow(self, calls: Sequence[LlmCall], context: Context, listener: Listener) -> None:
+        """Every event to the reply, interleaved as they come; raises the ProteusError of the first that fails.
+
+        Triton hands no cancel on to a model's children: when nobody listens any more, the language model is told.
+        """
+        leaving = asyncio.create_task(self._stop_when_gone(calls, listener))
+        try:
+            await together(self._follow(index, call, len(calls), context) for index, call in enumerate(calls))
+        finally:
+            leaving.cancel()
+
+    async def _follow(self, index: int, call: LlmCall, num_calls: int, context: Context) -> None:
+        output_tokens = 0
+        try:
+            async with aclosing(self._fleet.generate(call, context)) as events:
+                async for event in events:
+                    output_tokens += len(event.token_ids)
+                    report = None
+                    if event.end is not None:
+                        self._ended.append(Choice(index=index, output_tokens=output_tokens, end=event.end))
+                        report = self._report(self._ended) if len(self._ended) == num_calls else None
+                    self._send(index, event, report)
+        except ProteusError:
+            raise  # the language model ended the stream itself
+        except (Exception, asyncio.CancelledError):  # of the connection; of this task, or for another answer's sake
+            await self._stop([call.request_key])
+            raise
+
+    def _send(self, index: int, event: LlmEvent, report: str | None) -> None:
+        logprobs = as_json(event.logprobs, self._detokenizer) if event.logprobs else None
+        self._reply.send(
+            Piece(text=event.text, token_ids=event.token_ids, index=index, logprobs=logprobs, report=report)
+        )
+
+    async def _stop_when_gone(self, calls: Iterable[LlmCall], listener: Listener) -> None:
+        await listener.gone()
+        await self._stop([call.request_key for call in calls])
+
+    async def _stop(self, request_keys: Iterable[bytes]) -> None:
+        """Tell the language model, also when this task is ended meanwhile."""
+        stopping = asyncio.create_task(self._send_stops(request_keys))
+        self._stops.add(stopping)
+        stopping.add_done_callback(self._stops.discard)
+        await asyncio.shield(stopping)
+
+    async def _send_stops(self, request_keys: Iterable[bytes]) -> None:
+        results = await asyncio.gather(*map(self._fleet.stop, request_keys), return_exceptions=True)
+        for error in results:
+            if isinstance(error, BaseException) and not isinstance(error, ProteusError):
+                raise error  # one of ours says that the language model is gone, and its requests with it

@@ -1,0 +1,82 @@
+"""A prepared request and its pictures' rows to the calls that the language model gets: one for each answer."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from proteus.backend.fleet import LlmCall
+from proteus.backend.scheduling import write_scheduling
+from proteus.contract import REQUEST_KEY_BYTES
+from proteus.door.prepare import Prepared
+from proteus.errors import InternalError
+from proteus.language.generation import Scheduling
+from proteus.language.sampling import Sampling
+
+Source = Literal["encoded", "cached", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class VisualTokens:
+    rows: npt.NDArray[np.float32]  # (N, D)
+    source: Source
+    key: bytes  # names the rows: SHA-256 of everything they depend on
+
+
+def llm_calls(prepared: Prepared, seen: Sequence[VisualTokens]) -> list[LlmCall]:
+    """`seen` for each picture of the prompt, in order; every answer has a seed and a random name of its own."""
+    spans = prepared.prompt.visual_spans
+    if [len(tokens.rows) for tokens in seen] != [length for _, length in spans]:
+        raise InternalError
+    rows = np.concatenate([tokens.rows for tokens in seen]) if seen else None
+    scheduling = write_scheduling(_scheduling(prepared), time.monotonic())
+    return [
+        LlmCall(
+            request_key=secrets.token_bytes(REQUEST_KEY_BYTES),
+            input_ids=prepared.prompt.input_ids,
+            visual_tokens=rows,
+            visual_spans=tuple(spans),
+            media_keys=tuple(tokens.key for tokens in seen),
+            sampling=_sampling(prepared, index),
+            scheduling=scheduling,
+        )
+        for index in range(prepared.request.n)
+    ]
+
+
+def _scheduling(prepared: Prepared) -> Scheduling:
+    request = prepared.request
+    return Scheduling(
+        cache_scope=request.cache_scope,
+        tenant=request.owner,
+        latency_class=prepared.latency_class,
+        deadline_s=prepared.deadline_s,
+    )
+
+
+def _sampling(prepared: Prepared, index: int) -> bytes:
+    request = prepared.request
+    document = {
+        "max_tokens": prepared.max_tokens,
+        "min_tokens": request.min_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": request.top_k,
+        "min_p": request.min_p,
+        "frequency_penalty": request.frequency_penalty,
+        "presence_penalty": request.presence_penalty,
+        "repetition_penalty": request.repetition_penalty,
+        "logit_bias": request.logit_bias,
+        "logprobs": request.logprobs,
+        "top_logprobs": request.top_logprobs,
+        "seed": Sampling(seed=request.seed).for_choice(index).seed,
+        "stop": request.stop,
+    }
+    return json.dumps(document).encode()

@@ -1,0 +1,63 @@
+"""Where an answer goes, and whether anybody still wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One event of the stream."""
+
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    index: int = 0  # of the answer it belongs to
+    logprobs: str | None = None  # JSON, where asked for
+    report: str | None = None  # JSON, with the last piece of the stream, which ends it
+
+
+class Reply(Protocol):
+    def send(self, piece: Piece) -> None: ...
+
+    def is_cancelled(self) -> bool: ...
+
+
+class Listener:
+    """Who waits for an answer: gone once the client has left, or once the request was stopped by its name."""
+
+    def __init__(self, reply: Reply, poll_s: Callable[[], float]) -> None:
+        self._reply, self._poll_s = reply, poll_s
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """The answer is not wanted any more, whether or not the client is there."""
+        self._stopped.set()
+
+    async def gone(self) -> None:
+        """Returns when nobody wants the answer any more. Triton tells nothing of a cancel: it has to be asked."""
+        while not self._stopped.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_s()):
+                    await self._stopped.wait()
+            if self._reply.is_cancelled():
+                return
+
+    async def unless_gone(self, work: Coroutine[Any, Any, Done]) -> Done | None:
+        """What `work` gives, or None when it was not wanted any more; the work is ended then."""
+        working, leaving = asyncio.create_task(work), asyncio.create_task(self.gone())
+        try:
+            done, _ = await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if leaving in done:
+                leaving.result()  # to look for the client may have failed
+        finally:
+            leaving.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait({working})
+        return None if working.cancelled() else working.result()
