@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proteus.language.generation import Spans
-from proteus.language.prefix import chain, media_key_of_rows, num_reusable, root
+from proteus.language.prefix import chain, media_key_of_rows, root
 
 ROOT = root(cache_scope="tenant", revision="r1", adapter="")
 PICTURE = 2  # the id of a placeholder
@@ -72,11 +72,6 @@ def test_digests_are_the_same_in_every_process() -> None:
 @pytest.mark.parametrize(("num_tokens", "num_links"), [(0, 0), (3, 0), (4, 1), (7, 1), (8, 2)])
 def test_only_full_blocks_have_a_link(num_tokens: int, num_links: int) -> None:
     assert len(links(list(range(num_tokens)))) == num_links
-
-
-@pytest.mark.parametrize(("num_tokens", "blocks"), [(1, 0), (4, 0), (5, 1), (8, 1), (9, 2)])
-def test_the_last_token_of_a_prompt_is_never_reused(num_tokens: int, blocks: int) -> None:
-    assert num_reusable(num_tokens, 4) == blocks
 
 
 def test_ids_of_any_integer_type_give_the_same_chain() -> None:

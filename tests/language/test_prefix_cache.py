@@ -10,8 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from proteus.language.kv_slots import KvSlots
-from proteus.language.prefix import chain, num_reusable, root
 from proteus.language.prefix_cache import MOST_EXPIRED_AT_ONCE, Block, PrefixCache
 from proteus.limits import PrefixCache as PrefixLimits
 
@@ -298,30 +296,3 @@ def test_figures_tell_of_prompts_and_tokens() -> None:
     figures = cache.figures()
     assert (figures.lookups, figures.hits, figures.looked_up_tokens, figures.hit_tokens) == (2, 1, 30, 16)
     assert (figures.held_blocks, figures.held_bytes, figures.evicted_for_room) == (2, 2 * BLOCK_BYTES, 0)
-
-
-def test_another_scope_or_revision_finds_nothing_and_a_slot_is_restored_as_it_was() -> None:
-    kv = KvSlots(3, 2, (1, 16, 2))
-    cache = PrefixCache(
-        PrefixLimits(block_tokens=4, max_bytes=1 << 20, max_age_s=MAX_AGE_S),
-        block_shape=kv.block_shape(4),
-        clock_s=Clock(),
-    )
-    ids = np.arange(13)
-
-    def chain_of(scope: str, revision: str) -> tuple[bytes, ...]:
-        top = root(cache_scope=scope, revision=revision, adapter="")
-        return chain(root=top, input_ids=ids, visual_spans=(), media_keys=(), block_tokens=4)
-
-    for number, buffer in enumerate(kv.keys + kv.values):
-        buffer[0] = np.random.default_rng(number).random(buffer[0].shape, dtype=np.float32)
-    cache.keep(chain_of("a", "r1"), 3, lambda number: kv.view(0, 4 * number, 4 * number + 4))
-    for other in (("b", "r1"), ("a", "r2"), ("", "r1")):
-        assert cache.find(chain_of(*other), 0) == []
-    reusable = chain_of("a", "r1")[: num_reusable(len(ids), 4)]
-    for number, block in enumerate(cache.find(reusable, 0)):
-        kv.write(2, 4 * number, block)
-    for buffer in kv.keys + kv.values:
-        assert np.array_equal(buffer[2, :, :12], buffer[0, :, :12])
-        assert not buffer[2, :, 12:].any()
-        assert not buffer[1].any()

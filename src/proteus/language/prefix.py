@@ -55,11 +55,6 @@ def chain(
     return tuple(digests)
 
 
-def num_reusable(num_tokens: int, block_tokens: int) -> int:
-    """Blocks of a prompt that a cache may give: its last token is always computed, for what follows it."""
-    return (num_tokens - 1) // block_tokens
-
-
 def media_key_of_rows(rows: npt.NDArray[np.float32]) -> bytes:
     """The key of a picture that has no name, from its visual tokens (R, D)."""
     shape = struct.pack("<2Q", *rows.shape)
