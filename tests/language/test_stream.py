@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
-from proteus.language.stream import Detokenizer, StopStrings, WindowStream
+from proteus.language.stream import UNFINISHED, Detokenizer, StopStrings, WindowStream
 from tests.language.checkpoints import TOKENIZERS
 
 KINDS = tuple(TOKENIZERS)
@@ -63,6 +63,52 @@ def test_an_unfinished_character_at_the_end_is_flushed(tokenizers: dict[str, Tok
     tokenizer = tokenizers["bytes"]
     ids = tokenizer.encode("é").ids[:1]
     assert pieces_of(tokenizer, ids) == ["", "\N{REPLACEMENT CHARACTER}"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(places=st.lists(st.integers(0, 10_000), max_size=40))
+@settings(deadline=None, max_examples=120)
+def test_bytes_of_the_tokens_add_up_to_the_text(tokenizers: dict[str, Tokenizer], kind: str, places: list[int]) -> None:
+    tokenizer = tokenizers[kind]
+    detokenizer = Detokenizer(tokenizer)
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    ids = [number for place in places if (number := place % tokenizer.get_vocab_size()) not in special]
+    whole = b"".join(map(detokenizer.token_bytes, ids)).decode("utf-8", "replace")
+    if kind != "bytes":  # SentencePiece's decoders take the space away from the first word, and a broken byte for one
+        whole, ids = whole.removeprefix(" "), ids if UNFINISHED not in whole else []
+    assert not ids or whole == tokenizer.decode(ids)
+
+
+def test_a_token_has_its_bytes_exactly_and_its_text_as_far_as_it_goes(tokenizers: dict[str, Tokenizer]) -> None:
+    detokenizer = Detokenizer(tokenizers["bytes"])
+    halves = tokenizers["bytes"].encode("é").ids
+    assert [detokenizer.token_bytes(number) for number in halves] == [b"\xc3", b"\xa9"]
+    assert [detokenizer.token_text(number) for number in halves] == [UNFINISHED] * 2
+    (circle,) = tokenizers["bytes"].encode(" circle").ids
+    assert detokenizer.token_text(circle) == " circle" and detokenizer.token_bytes(circle) == b" circle"
+
+
+@pytest.mark.parametrize("kind", ["first", "always"])
+def test_a_byte_token_of_sentencepiece_is_its_byte_and_a_word_keeps_its_space(
+    tokenizers: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer, detokenizer = tokenizers[kind], Detokenizer(tokenizers[kind])
+    assert detokenizer.token_bytes(tokenizer.token_to_id("<0xE6>")) == b"\xe6"
+    assert detokenizer.token_text(tokenizer.token_to_id("▁")) == " "
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_special_token_has_its_name_and_an_unknown_id_nothing(tokenizers: dict[str, Tokenizer], kind: str) -> None:
+    tokenizer, detokenizer = tokenizers[kind], Detokenizer(tokenizers[kind])
+    for name in ("</s>", "<image>", "<|end|>"):
+        number = tokenizer.token_to_id(name)
+        assert detokenizer.token_text(number) == name and detokenizer.token_bytes(number) == name.encode()
+    assert detokenizer.token_text(152_063) == "" and detokenizer.token_bytes(152_063) == b""
+
+
+def test_without_any_ordinary_letter_a_token_is_decoded_alone() -> None:
+    tokenizer = Tokenizer(models.WordLevel({"red": 0, "blue": 1}, unk_token="red"))
+    assert Detokenizer(tokenizer).token_text(1) == "blue"
 
 
 def cut(pieces: list[str], stops: list[str]) -> tuple[str, bool]:

@@ -10,12 +10,13 @@ from proteus.language.ranking import Floats, highest_ids
 
 def token_logprobs(logits: Floats, token_id: int, *, peak: float, num_top: int) -> TokenLogprobs:
     """Of raw logits (V,) whose highest is `peak`. Tokens that are impossible are left out of the most likely ones."""
-    above = np.subtract(logits, peak, dtype=np.float64)
-    normaliser = peak + float(np.log(np.exp(above, out=above).sum()))
+    above = logits.astype(np.float64)
+    above -= peak
+    log_sum = float(np.log(np.exp(above).sum()))
     ids = highest_ids(logits, num_top)
     top = tuple(
-        (number, value - normaliser)
-        for number, value in zip(ids.tolist(), logits[ids].tolist(), strict=True)
+        (number, value - log_sum)
+        for number, value in zip(ids.tolist(), above[ids].tolist(), strict=True)
         if value > -np.inf
     )
-    return TokenLogprobs(token_id=token_id, logprob=float(logits[token_id]) - normaliser, top=top)
+    return TokenLogprobs(token_id=token_id, logprob=float(above[token_id]) - log_sum, top=top)

@@ -90,7 +90,7 @@ def check_vocabulary(sampling: Sampling, vocab_size: int) -> None:
         for number in ids:
             if not 0 <= number < vocab_size:
                 raise InvalidRequest(
-                    f"sampling.{field} names the id {number}",
+                    f"sampling.{field} names the id {_short(number)}",
                     limit=f"0 to {vocab_size - 1}, the vocabulary",
                     fix="use ids of the checkpoint's tokenizer",
                 )
@@ -138,14 +138,14 @@ def _check_together(sampling: Sampling) -> None:
 
 def _translate(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False)[0]
-    name = ".".join(["sampling", *(str(part) for part in first["loc"] if part != "[key]")])
+    name = ".".join(["sampling", *map(str, first["loc"])])
     field = json.dumps(name, ensure_ascii=False)[1:-1][:MAX_VALUE_CHARS]  # a client's name may be anything
     if first["type"] == "json_invalid":
         return InvalidRequest("sampling is not JSON", fix="send one JSON object in UTF-8")
     if first["type"] == "extra_forbidden":
         known = ", ".join(_Fields.model_fields)
         return InvalidRequest(f"unknown field {field}", limit=f"known are {known}", fix="remove it")
-    if "[key]" in first["loc"]:
+    if first["loc"][-1:] == ("[key]",):
         limit = "a token id in decimal digits"
         return InvalidRequest(f"sampling.logit_bias names {_short(first['input'])}", limit=limit, fix="correct the id")
     return InvalidRequest(f"{field} = {_short(first['input'])}", limit=first["msg"], fix="correct the value")
