@@ -157,7 +157,7 @@ class Scheduler:
             raise RuntimeError("a cancel is pending for a task that is gone")
 
     def _take_cancelled(self) -> tuple[Task, ...]:
-        tasks = tuple(task for key, task in self._in_flight.items() if key in self._to_cancel)
+        tasks = tuple(sorted((self._in_flight[key] for key in self._to_cancel), key=lambda task: task.number))
         for task in tasks:
             self._remove(task)
         return tasks
