@@ -264,8 +264,11 @@ class Llm(Section):
                 f"schedule.iteration_tokens = {schedule.iteration_tokens} leaves no prefill beside "
                 f"slots = {self.slots} decodes"
             )
-        if not schedule.text_slots < self.slots:
-            raise ValueError(f"schedule.text_slots = {schedule.text_slots} leaves media none of slots = {self.slots}")
+        if schedule.policy in ("pools", "auto") and schedule.text_slots >= self.slots:
+            raise ValueError(
+                f"schedule.text_slots = {schedule.text_slots} leaves media none of slots = {self.slots} "
+                f"with policy = {schedule.policy}"
+            )
         if schedule.max_media_slots > self.slots:
             raise ValueError(f"schedule.max_media_slots = {schedule.max_media_slots} is over slots = {self.slots}")
         return self
