@@ -6,8 +6,13 @@ import threading
 from proteus.backend.fleet import LlmEnd, LlmEvent
 from proteus.backend.mailbox import Letter, Mailbox, pack, unpack
 from proteus.errors import QueueFull, Unavailable
+from proteus.language.generation import TokenLogprobs
 
 END = LlmEnd(finish_reason="stop", cached_tokens=5, queue_us=1, prefill_us=2, decode_us=3)
+LOGPROBS = (
+    TokenLogprobs(token_id=1, logprob=-0.1, top=((1, -0.1), (7, float("-inf")))),
+    TokenLogprobs(token_id=2, logprob=-1e-12),
+)
 
 
 def letter(number: int, end: LlmEnd | None = None) -> Letter:
@@ -17,6 +22,7 @@ def letter(number: int, end: LlmEnd | None = None) -> Letter:
 def test_letters_survive_the_way_as_they_are() -> None:
     letters = [
         Letter(os.urandom(16), LlmEvent(text='é "\n', token_ids=(1, 2), end=None)),
+        Letter(os.urandom(16), LlmEvent(text="ab", token_ids=(1, 2), logprobs=LOGPROBS, end=None)),
         Letter(os.urandom(16), LlmEvent(text="", token_ids=(), end=END)),
     ]
     assert unpack(pack(letters), "llm") == letters

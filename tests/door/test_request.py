@@ -66,6 +66,31 @@ def test_parts_keep_their_order() -> None:
         ({"stop": [""]}, ['stop[0] = ""']),
         ({"stop": ["a", "b", "c"]}, ["3 stop strings", "max_stop_strings = 2"]),
         ({"stop": ["ninebytes"]}, ["9 bytes in a stop string", "max_stop_bytes = 8"]),
+        ({"n": 0}, ["n = 0", "greater than or equal to 1"]),
+        ({"n": 4}, ["4 answers (n)", "max_choices = 3"]),
+        ({"n": 2**63}, ["n = 9223372036854775808"]),
+        ({"min_tokens": -1}, ["min_tokens = -1"]),
+        ({"min_p": 1.1}, ["min_p = 1.1", "less than or equal to 1"]),
+        ({"frequency_penalty": 2.1}, ["frequency_penalty = 2.1"]),
+        ({"presence_penalty": -2.1}, ["presence_penalty = -2.1"]),
+        ({"repetition_penalty": 0}, ["repetition_penalty = 0", "greater than 0"]),
+        ({"logit_bias": [1]}, ["logit_bias = [1]", "object"]),
+        ({"logit_bias": {"5": 100.5}}, ["logit_bias.5 = 100.5", "less than or equal to 100"]),
+        ({"logit_bias": {"5": True}}, ["logit_bias.5 = true"]),
+        ({"logit_bias": {"five": 1}}, ['logit_bias names "five"', "a token id in decimal digits"]),
+        ({"logit_bias": {"05": 1}}, ['logit_bias names "05"']),
+        ({"logit_bias": {"-1": 1}}, ['logit_bias names "-1"']),
+        ({"logit_bias": {"1_0": 1}}, ['logit_bias names "1_0"']),
+        ({"logit_bias": {"5\n": 1}}, ['logit_bias names "5\\n"']),
+        ({"logit_bias": {str(number): 1 for number in range(1025)}}, ["logit_bias = ", "at most 1024 items"]),
+        ({"logprobs": 1}, ["logprobs = 1", "valid boolean"]),
+        ({"top_logprobs": 21, "logprobs": True}, ["top_logprobs = 21", "less than or equal to 20"]),
+        ({"top_logprobs": 1}, ["top_logprobs = 1", "0 without logprobs"]),
+        ({"request_id": ""}, ['request_id = ""', "at least 1 character"]),
+        ({"request_id": "x" * 129}, ["request_id = ", "at most 128 characters"]),
+        ({"request_id": "a\u2028b"}, ["request_id", "printable"]),
+        ({"request_id": 7}, ["request_id = 7"]),
+        ({"stop": {"request_id": "x"}}, ["stop = ", "valid array"]),
         ({"messages": [{"role": "root", "content": "x"}]}, ['messages[0].role = "root"', "'user'"]),
         ({"messages": [{"role": "user"}]}, ["messages[0].content is missing"]),
         ({"messages": [{"role": "user", "content": 5}]}, ["messages[0].content = 5"]),
@@ -123,6 +148,30 @@ def test_what_is_no_document_is_said_so(document: bytes, words: list[str]) -> No
         ChatRequest.parse(document, LIMITS)
     for word in [*words, "fix: "]:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {f"x{number}": 1 for number in range(5_000)},
+        {"logit_bias": {f"x{number}": "y" for number in range(5_000)}},
+        {"messages": [{"role": "user", "content": "x", **{f"x{number}": 1 for number in range(5_000)}}]},
+    ],
+    ids=["fields", "ids", "fields of a message"],
+)
+def test_a_document_of_many_mistakes_is_refused_without_listing_them(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=r"the request document has (5|10),000 mistakes; fix: "):
+        parse(**fields)
+
+
+def test_every_field_of_sampling_is_taken() -> None:
+    request = parse(n=3, logit_bias={"5": 1, "0": -100.0}, logprobs=True, top_logprobs=20, request_id="ä b", min_p=0.5)
+    assert (request.n, request.logit_bias, request.request_id) == (3, {"5": 1.0, "0": -100.0}, "ä b")
+
+
+def test_owner_is_the_tenant_or_else_the_cache_scope() -> None:
+    owners = [parse(**fields).owner for fields in ({}, {"cache_scope": "s"}, {"tenant": "t", "cache_scope": "s"})]
+    assert owners == ["", "s", "t"]
 
 
 def test_error_is_no_echo_of_a_long_value() -> None:
