@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from zlib import crc32
 
@@ -193,3 +194,26 @@ def test_random_traffic_of_many_slots_gives_every_prompt_the_values_of_its_own_t
     assert hits > 100
     assert figures.evicted_for_room > 100
     assert figures.held_blocks <= 12
+
+
+def test_memory_is_flat_over_ten_thousand_prompts() -> None:
+    bench = Bench(max_bytes=12 * BLOCK * Bench().kv.bytes_per_token)
+
+    def serve(numbers: range) -> None:
+        for number in numbers:
+            request = request_of(13, ((0, 2),), [0, 0], keys=(number.to_bytes(4, "big"),))
+            digests = bench.reuse.digests(request)
+            prefilled = bench.reuse.restore(0, digests, prompt_tokens=13, prefilled=0)
+            bench.reuse.keep(0, digests, prefilled=13)
+            bench.reuse.count(prompt_tokens=13, cached_tokens=prefilled)
+
+    serve(range(500))
+    tracemalloc.start()
+    serve(range(500, 1_000))
+    before, _ = tracemalloc.get_traced_memory()
+    serve(range(1_000, 10_000))
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 4_096
+    figures = bench.reuse.figures()
+    assert (figures.lookups, figures.held_blocks, figures.evicted_for_room) == (10_000, 12, 29_988)
