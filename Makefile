@@ -7,7 +7,7 @@ ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-smoke lock clean clean-all
+.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-engine perf-smoke lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +68,9 @@ oracle: $(ORACLE)  ## Plans of every family against transformers' processors, 20
 docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the table of docs/families.md
 	@$(BIN)/python -m perf.costs
 	@$(BIN)/python -m perf.families
+
+perf-engine: $(DEV)  ## Decode speed against the bare loop, OpenVINO, onnxruntime-genai, transformers, vLLM
+	@$(BIN)/python -m perf.engine
 
 perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
 	@$(BIN)/python -m perf.smoke
