@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
     {"errors"},
-    {"limits"},
+    {"limits", "limits_page"},
     {"contract", "stages", "deployment"},
     {"manifest"},
     {"media"},

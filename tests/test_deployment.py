@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from proteus.deployment import Deployment, DeploymentError
-from proteus.limits import LimitTables, described
+from proteus.limits import LimitTables
+from proteus.limits_page import described
 
 DEMO = Path(__file__).parent.parent / "deployments" / "demo.toml"
 
@@ -69,6 +70,12 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("max_wait_ms = 30_000", "max_wait_ms = 0", ["admission.max_wait_ms = 0", "greater than 0"]),
         ("requests = 64", "requests = -64", ["admission.capacity.requests = -64", "greater than 0"]),
         ("text = { max_queue = 256, weight = 8 }", "", ["missing key 'admission.queues.text'"]),
+        ('policy = "auto"', 'policy = "lifo"', ["llm.schedule.policy = 'lifo'", "'fifo'"]),
+        ("iteration_tokens = 72", "iteration_tokens = 8", ["iteration_tokens = 8 leaves no prefill", "slots = 8"]),
+        ("text_slots = 3", "text_slots = 8", ["text_slots = 8 leaves media none of slots = 8", "policy = auto"]),
+        ("max_media_slots = 5", "max_media_slots = 9", ["max_media_slots = 9 is over slots = 8"]),
+        ("block_tokens = 16", "block_tokens = 0", ["llm.prefix_cache.block_tokens = 0", "greater than 0"]),
+        ("max_age_s = 600.0", "max_age_s = 0.0", ["llm.prefix_cache.max_age_s = 0.0", "greater than 0"]),
         ("weight = 8", "weight = 0", ["admission.queues.text.weight = 0", "greater than 0"]),
     ],
 )
@@ -94,6 +101,8 @@ TABLES = [
     "decode",
     "text",
     "llm",
+    "llm.schedule",
+    "llm.prefix_cache",
     "admission",
     "admission.capacity",
     "admission.request",

@@ -16,12 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from proteus import configs, limits
+from proteus import configs
 from proteus.client.contract import read_contract
 from proteus.contract import Shapes
 from proteus.deployment import Deployment
 from proteus.errors import InvalidMedia, InvalidPicture, MediaTooLarge, ProteusError
-from proteus.limits import Contract, LimitTables, contract_of, described, from_published, published, shown
+from proteus.limits import (
+    Contract,
+    LimitTables,
+    Resources,
+    Section,
+    contract_of,
+    from_published,
+    published,
+    shown,
+)
+from proteus.limits_page import described, markdown
 from proteus.media.accept import accept_audio, accept_picture, accept_video, check_count
 from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 from proteus.media.sampling import sample_frames
@@ -223,8 +233,8 @@ def test_internal_addresses_are_not_told() -> None:
 )
 @settings(max_examples=30)
 def test_any_contract_survives_the_round_trip(hosts: list[str], seconds: float, requests: int | None) -> None:
-    capacity = limits.Resources(requests=requests)
-    deployment = changed(DEPLOYMENT, "admission", capacity=capacity, request=limits.Resources())
+    capacity = Resources(requests=requests)
+    deployment = changed(DEPLOYMENT, "admission", capacity=capacity, request=Resources())
     deployment = changed(changed(deployment, "fetch", hosts=hosts), "video", max_seconds=seconds)
     assert from_published(as_rendered(deployment)) == contract_of(deployment)
 
@@ -242,11 +252,11 @@ def test_parameters_that_are_no_whole_contract_are_refused(key: str, text: str |
 
 
 def test_document_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "limits.md").read_text(encoding="utf-8") == limits.markdown()
+    assert (ROOT / "docs" / "limits.md").read_text(encoding="utf-8") == markdown()
 
 
 @pytest.mark.parametrize("tables", [LimitTables, Contract])
-def test_every_key_has_a_meaning(tables: type[limits.Section]) -> None:
+def test_every_key_has_a_meaning(tables: type[Section]) -> None:
     for table in described(tables):
         assert table.about.endswith("."), table.name
         assert [entry.key for entry in table.entries if not entry.meaning] == [], table.name
