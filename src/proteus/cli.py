@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich import box
@@ -37,7 +37,7 @@ DeploymentFile = Annotated[
     Path, typer.Option(exists=True, dir_okay=False, help="The deployment file to serve.", show_default=True)
 ]
 DEMO_DEPLOYMENT = Path("deployments/demo.toml")
-CONTRACT_TIMEOUT_S = 10.0
+CONTRACT_TIMEOUT_S = STOP_TIMEOUT_S = 10.0
 
 
 def main() -> None:
@@ -70,41 +70,57 @@ def serve(
 @app.command()
 def ask(
     words: Annotated[list[str], typer.Argument(metavar="PICTURE... QUESTION", show_default=False)],
-    max_tokens: Annotated[int | None, typer.Option(help="The longest answer.", show_default=False)] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy.", show_default=False)] = None,
-    top_p: Annotated[float | None, typer.Option(help="1 keeps every token.", show_default=False)] = None,
-    top_k: Annotated[int | None, typer.Option(help="0 is off.", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option(help="Repeats a sampled answer.", show_default=False)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="The longest answer.")] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="The shortest answer.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="So many answers.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="1 keeps every token.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="0 is off.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="0 is off.")] = None,
+    frequency_penalty: Annotated[float | None, typer.Option(help="-2 to 2; 0 is off.")] = None,
+    presence_penalty: Annotated[float | None, typer.Option(help="-2 to 2; 0 is off.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="1 is off.")] = None,
+    logit_bias: Annotated[
+        list[str] | None, typer.Option(metavar="ID=BIAS", help="-100 to 100 for a token id; may be repeated.")
+    ] = None,
+    logprobs: Annotated[bool, typer.Option("--logprobs", help="With --json: how likely each token was.")] = False,
+    top_logprobs: Annotated[int | None, typer.Option(help="With --logprobs: so many others beside it.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeats a sampled answer.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")] = None,
-    cache_scope: Annotated[str | None, typer.Option(help="Share encoded pictures only within it.")] = None,
+    request_id: Annotated[str | None, typer.Option(help="A name by which `proteus stop` stops it.")] = None,
+    cache_scope: Annotated[str | None, typer.Option(help="Share pictures and prompts only within it.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose share of the server it is.")] = None,
+    deadline_ms: Annotated[int | None, typer.Option(help="To be started; later is refused.")] = None,
     detail: Annotated[TierName | None, typer.Option(help="Quality tier of the pictures.", show_default=False)] = None,
     batch: Annotated[bool, typer.Option("--batch", help="The answer can wait.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds for the whole answer.")] = None,
+    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0, help="Seconds for the whole answer.")] = None,
     url: Annotated[str, typer.Option(help="host:port of the server's gRPC port.")] = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Ask a QUESTION about pictures, or about none, and print the answer as it comes."""
+    options = _options(locals())
     *pictures, question = words
     if os.path.isfile(question):
         raise typer.BadParameter(f"{question} is a file: the question comes last")
-    given = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "seed": seed,
-        "stop": stop or None,
-        "cache_scope": cache_scope,
-        "detail": detail,
-        "latency_class": "batch" if batch else None,
-        "timeout_s": timeout,
-    }
-    options = Options(**{name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item]
     with _told_plainly(), Client(url) as client:
         if as_json:
             typer.echo(bill_json(client.ask(question, pictures, **options)))
+        elif n is not None and n > 1:
+            _print_choices(client.ask(question, pictures, **options))
         else:
             _print_stream(client, question, pictures, options)
+
+
+@app.command()
+def stop(
+    request_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    cache_scope: Annotated[str, typer.Option(help="That of the request.", show_default=False)] = "",
+    tenant: Annotated[str, typer.Option(help="That of the request.", show_default=False)] = "",
+    url: Annotated[str, typer.Option(help="host:port of the server's gRPC port.")] = DEFAULT_URL,
+) -> None:
+    """Stop a request that was asked with --request-id, and print how many were stopped: 1 or 0."""
+    with _told_plainly(), Client(url) as client:
+        typer.echo(client.stop(request_id, cache_scope=cache_scope, tenant=tenant, timeout_s=STOP_TIMEOUT_S))
 
 
 @app.command()
@@ -240,7 +256,8 @@ def _print(content: Table | Mapping[str, Any]) -> None:
 
 def _contract_table(contract: Mapping[str, Any]) -> Table:
     """Grouped as in the deployment file; keys that this version does not know come last, without a meaning."""
-    from proteus.limits import Contract, described, shown
+    from proteus.limits import Contract, shown
+    from proteus.limits_page import described
 
     given = dict(_dotted(contract))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -266,6 +283,38 @@ def _dotted(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _dotted(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    """What was given of it; the rest is the server's to choose."""
+    chosen = {
+        name: value
+        for name in Options.__annotations__
+        if not ((value := given.get(name)) is None or value is False or value == [])
+    }
+    if "logit_bias" in chosen:
+        chosen["logit_bias"] = _biases(chosen["logit_bias"])
+    if given["batch"]:
+        chosen["latency_class"] = "batch"
+    return cast(Options, chosen)
+
+
+def _biases(words: list[str]) -> dict[str, float]:
+    """ID=BIAS … as the request document has them."""
+    biases = {}
+    for word in words:
+        token_id, _, bias = word.partition("=")
+        try:
+            biases[token_id] = float(bias)
+        except ValueError:
+            raise typer.BadParameter(f"--logit-bias {word}: write it as ID=BIAS, such as 17=-100") from None
+    return biases
+
+
+def _print_choices(answer: Answer) -> None:
+    for number, choice in enumerate(answer.choices, start=1):
+        typer.echo(f"{number}. {choice.text}")
+    typer.echo(f"\n{bill_lines(answer)}")
 
 
 def _print_stream(client: Client, question: str, pictures: list[str], options: Options) -> None:

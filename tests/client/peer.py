@@ -17,10 +17,19 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 REPORT = {
     "finish_reason": "stop",
-    "usage": {"text_tokens": 9, "visual_tokens": 36, "output_tokens": 3},
+    "usage": {"text_tokens": 9, "visual_tokens": 36, "output_tokens": 3, "cached_tokens": 8},
     "stages_ms": {"queue": 0.5, "prefill": 12.0, "decode": 7.25},
     "pictures": ["encoded"],
+    "choices": [{"index": 0, "finish_reason": "stop", "output_tokens": 3}],
 }
+LOGPROBS = [
+    {
+        "token": "\ufffd",
+        "logprob": -0.5,
+        "bytes": [195],
+        "top_logprobs": [{"token": "a", "logprob": -1.5, "bytes": [97]}],
+    }
+]
 PARAMETERS = {  # of the model `chat`; `audio.max_loudness` is a limit that this version has never heard of
     "deployment": "../deployments/demo.toml",
     "image.formats": '["png", "jpeg"]',
@@ -42,11 +51,22 @@ CONTRACT = {
 REFUSAL = "queue_full: 64 requests are waiting; limit: [llm] max_queue = 64; fix: try again later"
 
 
-def event(text: str, token_ids: tuple[int, ...], report: dict[str, Any] | None = None) -> Any:
+def event(
+    text: str,
+    token_ids: tuple[int, ...],
+    report: dict[str, Any] | None = None,
+    *,
+    index: int | None = None,
+    logprobs: list[Any] | None = None,
+) -> Any:
     """One response message of the `chat` model."""
     response = service_pb2.ModelInferResponse(model_name="chat")
     _output(response, "text", "BYTES", 1, _string(text))
     _output(response, "token_ids", "INT32", len(token_ids), struct.pack(f"<{len(token_ids)}i", *token_ids))
+    if index is not None:
+        _output(response, "index", "INT32", 1, struct.pack("<i", index))
+    if logprobs is not None:
+        _output(response, "logprobs", "BYTES", 1, _string(json.dumps(logprobs)))
     if report is not None:
         _output(response, "report", "BYTES", 1, _string(json.dumps(report)))
     return service_pb2.ModelStreamInferResponse(infer_response=response)
@@ -75,7 +95,8 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
             self.documents.append(document)
             finished: list[bool] = []
             context.add_callback(lambda finished=finished: None if finished else self.cancelled.set())
-            yield from SCRIPTS.get(_question(document), _answer)(self, document, context)
+            script = _stop if "messages" not in document else SCRIPTS.get(_question(document), _answer)
+            yield from script(self, document, context)
             finished.append(True)
 
     def ModelConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -92,6 +113,23 @@ def _answer(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext)
     for number, word in enumerate(_question(document).split()):
         yield event(f"{word} ", (number,))
     yield event("", (99,), REPORT)
+
+
+def _two_answers(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    for text, token_id in (("one ", 1), ("more", 2)):
+        for index in (1, 0):
+            yield event(f"{index}: {text}", (token_id + index,), index=index, logprobs=LOGPROBS)
+    choices = [{"index": index, "finish_reason": reason} for index, reason in enumerate(("stop", "length"))]
+    yield event("", (), REPORT | {"choices": choices}, index=0)
+
+
+def _old_server(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    usage = {"text_tokens": 1, "visual_tokens": 0, "output_tokens": 1}
+    yield event("one", (1,), {"finish_reason": "length", "usage": usage, "stages_ms": {}})
+
+
+def _stop(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield event("", (), {"stopped": int(document["stop"]["request_id"] == "mine")})
 
 
 def _refuse(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -118,6 +156,8 @@ def _never_end(peer: Peer, document: dict[str, Any], context: grpc.ServicerConte
 
 
 SCRIPTS: dict[str, Callable[[Peer, dict[str, Any], grpc.ServicerContext], Iterator[Any]]] = {
+    "two answers": _two_answers,
+    "old server": _old_server,
     "refuse": _refuse,
     "break off": _break_off,
     "end early": _end_early,

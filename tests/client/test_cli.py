@@ -8,13 +8,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer.main
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from proteus import __version__
 from proteus.cli import app
+from proteus.client import Options
 from proteus.client.demo import load_questions, run_demo
-from tests.client.peer import CONTRACT, REFUSAL, REPORT, Peer
+from tests.client.peer import CONTRACT, LOGPROBS, REFUSAL, REPORT, Peer
 
 PICTURE = "client/pictures/chart.png"
 DEMO = "deployments/demo.toml"
@@ -29,7 +31,7 @@ def test_an_answer_streams_and_ends_with_its_bill(peer: Peer) -> None:
     assert result.exit_code == 0
     assert result.stdout == (
         "what is this \n\n"
-        "tokens  9 text + 36 visual in, 3 out; finish: stop\n"
+        "tokens  9 text + 36 visual in, 3 out; cached: 8; finish: stop\n"
         "ms      queue 0.5 · prefill 12.0 · decode 7.2\n"
     )
     assert list(peer.requests[0].inputs[2].shape) == [2]
@@ -38,25 +40,68 @@ def test_an_answer_streams_and_ends_with_its_bill(peer: Peer) -> None:
 def test_json_is_one_document_and_nothing_else(peer: Peer) -> None:
     result = proteus("ask", "what is this", "--json", "--url", peer.url)
     bill = {name: REPORT[name] for name in ("finish_reason", "usage", "stages_ms")}
-    assert json.loads(result.stdout) == {"text": "what is this ", **bill}
+    choices = [{"text": "what is this ", "finish_reason": "stop"}]
+    assert json.loads(result.stdout) == {"text": "what is this ", **bill, "choices": choices}
     assert result.stderr == ""
 
 
 def test_every_option_reaches_the_request_document(peer: Peer) -> None:
-    options = "--max-tokens 3 --temperature 0.5 --top-p 0.9 --top-k 4 --seed 5 --stop a --stop b --cache-scope mine"
-    assert proteus("ask", "hi", *options.split(), "--timeout", "30", "--url", peer.url).exit_code == 0
+    words = (
+        "--max-tokens 3 --min-tokens 0 --n 2 --temperature 0 --top-p 0.9 --top-k 4 --min-p 0.1 --seed 5 --stop a "
+        "--stop b --frequency-penalty -1 --presence-penalty 1 --repetition-penalty 1.5 --logit-bias 17=-100 "
+        "--logit-bias 9=0.5 --logprobs --top-logprobs 2 --request-id r --cache-scope mine --tenant t "
+        "--deadline-ms 9000 --batch --timeout 30"
+    )
+    assert proteus("ask", "hi", *words.split(), "--url", peer.url).exit_code == 0
     del peer.documents[0]["messages"]
     assert peer.documents == [
         {
             "max_tokens": 3,
-            "temperature": 0.5,
+            "min_tokens": 0,
+            "n": 2,
+            "temperature": 0,
             "top_p": 0.9,
             "top_k": 4,
+            "min_p": 0.1,
+            "frequency_penalty": -1,
+            "presence_penalty": 1,
+            "repetition_penalty": 1.5,
+            "logit_bias": {"17": -100, "9": 0.5},
+            "logprobs": True,
+            "top_logprobs": 2,
             "seed": 5,
             "stop": ["a", "b"],
+            "request_id": "r",
             "cache_scope": "mine",
+            "tenant": "t",
+            "latency_class": "batch",
+            "deadline_ms": 9000,
         }
     ]
+
+
+def test_every_option_of_the_library_is_one_of_the_command() -> None:
+    command = typer.main.get_group(app).commands["ask"]
+    names = {parameter.name for parameter in command.params}
+    assert Options.__annotations__.keys() - names == {"latency_class"}, "which is --batch"
+
+
+def test_several_answers_are_printed_one_after_the_other(peer: Peer) -> None:
+    result = proteus("ask", "two answers", "--n", "2", "--url", peer.url)
+    assert result.stdout.startswith("1. 0: one 0: more\n2. 1: one 1: more\n\ntokens  9 text")
+    assert "finish: stop, length" in result.stdout
+
+
+def test_logprobs_are_part_of_the_json_document(peer: Peer) -> None:
+    result = proteus("ask", "two answers", "--n", "2", "--json", "--logprobs", "--url", peer.url)
+    assert [choice["logprobs"] for choice in json.loads(result.stdout)["choices"]] == [LOGPROBS * 2] * 2
+
+
+@pytest.mark.parametrize(("request_id", "stopped"), [("mine", "1\n"), ("another's", "0\n")])
+def test_a_stop_prints_how_many_it_stopped(request_id: str, stopped: str, peer: Peer) -> None:
+    result = proteus("stop", request_id, "--tenant", "t", "--cache-scope", "s", "--url", peer.url)
+    assert (result.exit_code, result.stdout) == (0, stopped)
+    assert peer.documents == [{"stop": {"request_id": request_id, "tenant": "t", "cache_scope": "s"}}]
 
 
 def test_options_that_were_not_given_are_the_servers_to_choose(peer: Peer) -> None:
@@ -89,6 +134,8 @@ def test_no_server_exits_with_one(closed_url: str) -> None:
         (["ask", "nowhere.png", "hi"], "there is no such file"),
         (["ask", "hi", "--max-token", "3"], "No such option"),
         (["ask", "hi", "--url", "http://x"], "is no server address"),
+        (["ask", "hi", "--logit-bias", "17"], "write it as ID=BIAS"),
+        (["stop"], "Missing argument"),
         (["serve", "--deployment", "nowhere.toml"], "does not exist"),
         (["contract", "--deployment", "nowhere.toml"], "does not exist"),
         (["contract", "--deployment", DEMO, "--url", "127.0.0.1:1"], "not both"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -17,14 +17,16 @@ from proteus.client import (
     ClientError,
     ConnectionFailed,
     InvalidInput,
+    LikelyToken,
     Piece,
     ServerError,
     TimedOut,
+    TokenLogprob,
     Usage,
 )
 from tests.client.peer import CONTRACT, REFUSAL, Peer
 
-USAGE = Usage(text_tokens=9, visual_tokens=36, output_tokens=3)
+USAGE = Usage(text_tokens=9, visual_tokens=36, output_tokens=3, cached_tokens=8)
 
 
 def ask_async(url: str, question: str, timeout_s: float | None = None) -> Answer:
@@ -53,6 +55,57 @@ def test_an_answer_is_typed_and_whole(ask: Ask, peer: Peer) -> None:
     assert answer.usage == USAGE
     assert list(answer.stages_ms.items()) == [("queue", 0.5), ("prefill", 12.0), ("decode", 7.25)]
     assert answer.pictures == ("encoded",)
+
+
+@both
+def test_several_answers_are_told_apart_with_their_logprobs(ask: Ask, peer: Peer) -> None:
+    answer = ask(peer.url, "two answers")
+    assert [(choice.text, choice.token_ids, choice.finish_reason) for choice in answer.choices] == [
+        ("0: one 0: more", (1, 2), "stop"),
+        ("1: one 1: more", (2, 3), "length"),
+    ]
+    assert (answer.text, answer.token_ids, answer.finish_reason) == ("0: one 0: more", (1, 2), "stop")
+    likely = LikelyToken(token="a", logprob=-1.5, bytes=b"a")
+    one = TokenLogprob(token="\ufffd", logprob=-0.5, bytes=b"\xc3", top_logprobs=(likely,))
+    assert answer.logprobs == answer.choices[1].logprobs == (one, one)
+
+
+@both
+def test_an_answer_of_a_server_that_knows_one_choice_only_is_read(ask: Ask, peer: Peer) -> None:
+    answer = ask(peer.url, "old server")
+    (choice,) = answer.choices
+    assert (choice.text, choice.finish_reason, answer.usage.cached_tokens) == ("one", "length", 0)
+
+
+def stop_async(url: str, request_id: str, cache_scope: str = "", tenant: str = "") -> int:
+    async def run() -> int:
+        async with AsyncClient(url) as client:
+            return await client.stop(request_id, cache_scope=cache_scope, tenant=tenant, timeout_s=10)
+
+    return asyncio.run(run())
+
+
+def stop_blocking(url: str, request_id: str, cache_scope: str = "", tenant: str = "") -> int:
+    with Client(url) as client:
+        return client.stop(request_id, cache_scope=cache_scope, tenant=tenant, timeout_s=10)
+
+
+both_stops = pytest.mark.parametrize("stop", [stop_blocking, stop_async])
+
+
+@both_stops
+def test_a_stop_says_how_many_it_stopped(stop: Callable[..., int], peer: Peer) -> None:
+    assert (stop(peer.url, "mine", cache_scope="a", tenant="b"), stop(peer.url, "another's")) == (1, 0)
+    assert peer.documents == [
+        {"stop": {"request_id": "mine", "cache_scope": "a", "tenant": "b"}},
+        {"stop": {"request_id": "another's", "cache_scope": "", "tenant": ""}},
+    ]
+
+
+@both_stops
+def test_a_stop_without_a_server_is_said_in_plain_words(stop: Callable[..., int], closed_url: str) -> None:
+    with pytest.raises(ConnectionFailed, match="no server at"):
+        stop(closed_url, "mine")
 
 
 @both
@@ -165,6 +218,17 @@ def test_forgetting_the_iterator_cancels_at_the_server(peer: Peer) -> None:
             break
         gc.collect()
         assert peer.cancelled.wait(timeout=10)
+
+
+def test_closing_the_async_iterator_cancels_at_the_server(peer: Peer) -> None:
+    async def run() -> None:
+        async with AsyncClient(peer.url) as client:
+            stream = cast(AsyncGenerator[Piece, None], client.stream("never end"))
+            assert (await anext(stream)).text == "half"
+            await stream.aclose()
+            assert await asyncio.to_thread(peer.cancelled.wait, 10)
+
+    asyncio.run(run())
 
 
 def test_cancelling_the_task_cancels_at_the_server(peer: Peer) -> None:

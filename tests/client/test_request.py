@@ -70,6 +70,11 @@ def test_a_lone_stop_string_is_not_taken_for_its_letters() -> None:
     assert document_of(build_request([], [], {"stop": "end"}))["stop"] == ["end"]
 
 
+@pytest.mark.parametrize("bias", [{7: -100, 8: 0.5}, {"7": -100, "8": 0.5}])
+def test_a_logit_bias_is_by_id_whether_number_or_text(bias: dict[int, float] | dict[str, float]) -> None:
+    assert document_of(build_request([], [], {"logit_bias": bias}))["logit_bias"] == {"7": -100, "8": 0.5}
+
+
 def test_text_keeps_every_character() -> None:
     text = 'ü 漢 🙂 \x00 " \\ </s> <image>'
     sent = document_of(build_request(question_messages(text, []), [], {}))
@@ -77,7 +82,7 @@ def test_text_keeps_every_character() -> None:
 
 
 def test_an_unknown_option_names_the_known_ones() -> None:
-    with pytest.raises(TypeError, match=r"'max_token'; there are max_tokens, temperature"):
+    with pytest.raises(TypeError, match=r"'max_token'; there are max_tokens, min_tokens, n, temperature"):
         build_request([], [], {"max_token": 3})  # type: ignore[typeddict-unknown-key]
 
 

@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words
 from proteus.client.contract import contract_request, read_response
-from proteus.client.request import Message, Options, Picture, build_request, question_messages
+from proteus.client.request import Message, Options, Picture, build_request, build_stop, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.results import Answer, Piece
 
@@ -52,6 +52,16 @@ class Client:
         request = build_request(messages, pictures, options)
         return self._run(request, options.get("timeout_s"))
 
+    def stop(self, request_id: str, *, cache_scope: str = "", tenant: str = "", timeout_s: float | None = None) -> int:
+        """Stop the open request of this id, tenant and cache scope, whoever sent it; 1, or 0 where there is none.
+
+        The request ends as if its client had left; what it had said stays.
+        """
+        builder = AnswerBuilder()
+        for _ in self._messages(build_stop(request_id, cache_scope, tenant), timeout_s, builder):
+            pass
+        return int(builder.report()["stopped"])
+
     def contract(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """The limits of the server as nested tables, such as `["image"]["max_bytes"]`; docs/limits.md tells them."""
         try:
@@ -73,12 +83,15 @@ class Client:
 
     def _run(self, request: Any, timeout_s: float | None) -> Iterator[Piece | Answer]:
         builder = AnswerBuilder()
+        yield from self._messages(request, timeout_s, builder)
+        yield builder.answer()
+
+    def _messages(self, request: Any, timeout_s: float | None, builder: AnswerBuilder) -> Iterator[Piece]:
         call = self._stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
         try:
             for message in call:
                 if (piece := builder.add(message)) is not None:
                     yield piece
-            yield builder.answer()
         except grpc.RpcError as error:
             raise in_plain_words(error, self.url, timeout_s) from None
         finally:

@@ -36,12 +36,22 @@ class Options(TypedDict, total=False):
     """How to answer; what is left out takes the server's default."""
 
     max_tokens: int
+    min_tokens: int  # before these, the answer does not end by itself
+    n: int  # answers
     temperature: float  # 0 is greedy
     top_p: float
     top_k: int  # 0 is off
+    min_p: float  # 0 is off
+    frequency_penalty: float  # -2 to 2
+    presence_penalty: float  # -2 to 2
+    repetition_penalty: float  # 1 is off
+    logit_bias: Mapping[int, float] | Mapping[str, float]  # by token id
+    logprobs: bool
+    top_logprobs: int  # most likely tokens that are told with `logprobs`
     seed: int | None
     stop: Sequence[str] | str  # the text ends before the first of these
-    cache_scope: str  # requests share encoded pictures only within one scope
+    request_id: str  # by which `Client.stop` stops it
+    cache_scope: str  # requests share encoded pictures and computed prompts only within one scope
     tenant: str  # whose share of the server's capacity it is; else the cache scope
     latency_class: Literal["interactive", "batch"]  # "batch" can wait
     deadline_ms: int  # to be started; a request that waits longer is refused
@@ -68,14 +78,26 @@ def build_request(messages: Sequence[Message], pictures: Sequence[Picture] | Pic
     document = {"messages": _with_detail(messages, options.get("detail")), **fields}
     if "stop" in document:
         document["stop"] = [options["stop"]] if isinstance(options["stop"], str) else list(options["stop"])
+    if "logit_bias" in document:
+        document["logit_bias"] = {str(token_id): bias for token_id, bias in options["logit_bias"].items()}
     files = [read_picture(picture) for picture in listed(pictures)]
 
-    request = service_pb2.ModelInferRequest(model_name=MODEL)
-    text = _utf8(document)
-    _add_tensor(request, "request", "BYTES", 1, struct.pack("<I", len(text)) + text)
+    request = _request(document)
     if files:
         _add_tensor(request, "image_bytes", "UINT8", sum(map(len, files)), b"".join(files))
         _add_tensor(request, "image_lengths", "INT64", len(files), struct.pack(f"<{len(files)}q", *map(len, files)))
+    return request
+
+
+def build_stop(request_id: str, cache_scope: str, tenant: str) -> Any:
+    """The `ModelInferRequest` that stops another."""
+    return _request({"stop": {"request_id": request_id, "cache_scope": cache_scope, "tenant": tenant}})
+
+
+def _request(document: Mapping[str, Any]) -> Any:
+    request = service_pb2.ModelInferRequest(model_name=MODEL)
+    text = _utf8(document)
+    _add_tensor(request, "request", "BYTES", 1, struct.pack("<I", len(text)) + text)
     return request
 
 

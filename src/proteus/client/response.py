@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
 from proteus.client.errors import ServerError
-from proteus.client.results import Answer, Piece, Usage
+from proteus.client.results import Answer, Choice, LikelyToken, Piece, TokenLogprob, Usage
 
 
 class AnswerBuilder:
     """Collects one stream: `add` every message, then take `answer()`."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self._token_ids: list[int] = []
+        self._pieces: dict[int, list[Piece]] = {}  # by the index of their answer
         self._report: dict[str, Any] | None = None
 
     def add(self, message: Any) -> Piece | None:
@@ -26,25 +26,59 @@ class AnswerBuilder:
         tensors = read_tensors(message.infer_response)
         if tensors.get("report"):
             self._report = json.loads(tensors["report"])
-        text, token_ids = tensors.get("text", ""), tensors.get("token_ids", ())
-        if not text and not token_ids:
+        piece = Piece(
+            text=tensors.get("text", ""),
+            token_ids=tensors.get("token_ids", ()),
+            index=tensors.get("index", (0,))[0],
+            logprobs=_logprobs(tensors.get("logprobs", "[]")),
+        )
+        if not piece.text and not piece.token_ids:
             return None
-        self._text.append(text)
-        self._token_ids.extend(token_ids)
-        return Piece(text=text, token_ids=token_ids)
+        self._pieces.setdefault(piece.index, []).append(piece)
+        return piece
+
+    def report(self) -> dict[str, Any]:
+        """What ended the stream; raises `ServerError` when it ended without."""
+        if self._report is None:
+            raise ServerError("incomplete", "the stream ended before the answer was complete", fix="ask again")
+        return self._report
 
     def answer(self) -> Answer:
         """The whole; raises `ServerError` when the stream ended without its report."""
-        if self._report is None:
-            raise ServerError("incomplete", "the stream ended before the answer was complete", fix="ask again")
+        report = self.report()
+        known = {field.name for field in fields(Usage)}
+        # None for a request that ended before its answers began, and from a server that knows of one answer only.
+        choices = report.get("choices") or [{"index": 0, "finish_reason": report["finish_reason"]}]
         return Answer(
-            text="".join(self._text),
-            token_ids=tuple(self._token_ids),
-            finish_reason=self._report["finish_reason"],
-            usage=Usage(**{name: self._report["usage"][name] for name in Usage.__slots__}),
-            stages_ms=MappingProxyType(dict(self._report["stages_ms"])),
-            pictures=tuple(self._report.get("pictures", ())),
+            choices=tuple(self._choice(choice["index"], choice["finish_reason"]) for choice in choices),
+            usage=Usage(**{name: count for name, count in report["usage"].items() if name in known}),
+            stages_ms=MappingProxyType(dict(report["stages_ms"])),
+            pictures=tuple(report.get("pictures", ())),
         )
+
+    def _choice(self, index: int, finish_reason: str) -> Choice:
+        pieces = self._pieces.get(index, [])
+        return Choice(
+            text="".join(piece.text for piece in pieces),
+            token_ids=tuple(token_id for piece in pieces for token_id in piece.token_ids),
+            finish_reason=finish_reason,
+            logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
+        )
+
+
+def _logprobs(text: str) -> tuple[TokenLogprob, ...]:
+    return tuple(
+        TokenLogprob(
+            token=entry["token"],
+            logprob=entry["logprob"],
+            bytes=bytes(entry["bytes"]),
+            top_logprobs=tuple(
+                LikelyToken(token=likely["token"], logprob=likely["logprob"], bytes=bytes(likely["bytes"]))
+                for likely in entry["top_logprobs"]
+            ),
+        )
+        for entry in json.loads(text)
+    )
 
 
 def read_tensors(response: Any) -> dict[str, Any]:
