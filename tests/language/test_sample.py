@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proteus.errors import InvalidRequest
-from proteus.language.sample import DRAW_BLOCK, Sampler, draw
+from proteus.language.sample import FEW, Sampler, draw
 from proteus.language.sampling import Sampling
 from tests.language.samplers import Chances, Floats, choose, choose_next, probabilities, random_logits, sampler_of
 
@@ -82,7 +82,7 @@ def test_the_logits_of_the_batch_are_left_as_they_are() -> None:
     np.testing.assert_array_equal(logits, before)
 
 
-@pytest.mark.parametrize("size", [8, 3 * DRAW_BLOCK + 5])
+@pytest.mark.parametrize("size", [8, 3 * FEW + 5])
 @pytest.mark.parametrize("fields", [{}, {"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}, {"logit_bias": {2: 1.0}}])
 def test_tokens_come_as_often_as_they_are_likely(size: int, fields: dict[str, Any]) -> None:
     """Pearson's chi-square over cells that expect at least 5; the bound is exceeded once in 10,000 seeds."""
@@ -156,7 +156,9 @@ def test_each_of_two_fields_keeps_its_word(pair: tuple[str, str], temperature: f
 def chances_of(sampler: Sampler, logits: Floats, temperature: float) -> Chances:
     if temperature:
         return sampler.distribution(logits)
-    return np.eye(len(logits))[sampler.adjusted(logits).argmax()]
+    chances = np.zeros(len(logits))
+    chances[sampler.adjusted(logits).argmax()] = 1
+    return chances
 
 
 def test_masked_logits_are_never_chosen() -> None:
@@ -210,7 +212,7 @@ def test_extreme_values_that_change_nothing_change_nothing() -> None:
         {"top_p": 1 - 1e-16},
         {"logit_bias": {0: 0.0}},
     ):
-        np.testing.assert_allclose(probabilities(logits, Sampling(temperature=1.0, **fields)), plain, rtol=1e-12)  # type: ignore[arg-type]
+        np.testing.assert_allclose(probabilities(logits, Sampling(temperature=1.0, **fields)), plain, rtol=1e-12)
 
 
 def test_of_equal_logits_all_stay_at_the_edge_of_top_k_and_the_higher_ids_at_that_of_top_p() -> None:
@@ -229,7 +231,7 @@ def test_of_equal_logits_all_stay_at_the_edge_of_top_k_and_the_higher_ids_at_tha
 
 
 def test_the_ends_of_the_vocabulary_are_tokens_like_others() -> None:
-    for size in (1, 2, 64, 2 * DRAW_BLOCK):
+    for size in (1, 2, 64, 2 * FEW):
         logits = np.zeros(size, dtype=np.float32)
         for field, value in {"top_k": 1, "top_p": 0.5, "min_p": 0.5, "repetition_penalty": 2.0}.items():
             sampling = Sampling(temperature=1.0, seed=0, **{field: value})  # type: ignore[arg-type]
@@ -239,7 +241,7 @@ def test_the_ends_of_the_vocabulary_are_tokens_like_others() -> None:
 
 @given(
     seed=st.integers(0, 10_000),
-    size=st.sampled_from([1, 2, 7, DRAW_BLOCK - 1, DRAW_BLOCK, DRAW_BLOCK + 1, 4 * DRAW_BLOCK]),
+    size=st.sampled_from([1, 2, 7, FEW - 1, FEW, FEW + 1, 4 * FEW]),
     share=st.sampled_from([0.001, 0.1, 1.0]),
     random=st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 1 - 2**-53])),
 )

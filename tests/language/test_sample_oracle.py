@@ -38,7 +38,7 @@ class Reference:
             scores = RepetitionPenaltyLogitsProcessor(self.sampling.repetition_penalty)(ids, scores)
         scores = scores - torch.from_numpy(self.openai(len(logits)))
         if self.sampling.logit_bias:
-            bias = {(number,): value for number, value in self.sampling.logit_bias.items()}
+            bias: list[Any] = [[[number], value] for number, value in self.sampling.logit_bias.items()]
             scores = SequenceBiasLogitsProcessor(bias)(ids, scores)
         if self.sampling.min_tokens:
             end = [*EOS, *self.sampling.stop_token_ids]
@@ -68,7 +68,8 @@ class Reference:
         if self.sampling.top_p < 1:
             warped = TopPLogitsWarper(self.sampling.top_p)(ids, warped)
         if self.sampling.min_p:
-            warped = MinPLogitsWarper(self.sampling.min_p)(ids, warped)
+            warper: Any = MinPLogitsWarper(self.sampling.min_p)
+            warped = warper(ids, warped)
         result: Chances = warped.softmax(-1)[0].numpy()
         return result
 
@@ -104,7 +105,8 @@ def drawn_logits(random: np.random.Generator, size: int) -> Floats:
     if random.random() < 0.2:
         logits[random.random(size) < 0.3] = -np.inf
         logits[5:8] = 1.0, 2.0, 3.0
-    return logits.astype(np.float32)
+    row: Floats = logits.astype(np.float32)
+    return row
 
 
 @pytest.fixture(autouse=True, scope="module")

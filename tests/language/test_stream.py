@@ -19,6 +19,12 @@ def tokenizers(folders: dict[str, Path]) -> dict[str, Tokenizer]:
     return {kind: Tokenizer.from_file(str(folder / "tokenizer.json")) for kind, folder in folders.items()}
 
 
+def id_of(tokenizer: Tokenizer, name: str) -> int:
+    number = tokenizer.token_to_id(name)
+    assert number is not None
+    return number
+
+
 def pieces_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     stream = Detokenizer(tokenizer).stream()
     return [*[stream.push(number) for number in ids], stream.flush()]
@@ -93,15 +99,15 @@ def test_a_byte_token_of_sentencepiece_is_its_byte_and_a_word_keeps_its_space(
     tokenizers: dict[str, Tokenizer], kind: str
 ) -> None:
     tokenizer, detokenizer = tokenizers[kind], Detokenizer(tokenizers[kind])
-    assert detokenizer.token_bytes(tokenizer.token_to_id("<0xE6>")) == b"\xe6"
-    assert detokenizer.token_text(tokenizer.token_to_id("▁")) == " "
+    assert detokenizer.token_bytes(id_of(tokenizer, "<0xE6>")) == b"\xe6"
+    assert detokenizer.token_text(id_of(tokenizer, "▁")) == " "
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_special_token_has_its_name_and_an_unknown_id_nothing(tokenizers: dict[str, Tokenizer], kind: str) -> None:
     tokenizer, detokenizer = tokenizers[kind], Detokenizer(tokenizers[kind])
     for name in ("</s>", "<image>", "<|end|>"):
-        number = tokenizer.token_to_id(name)
+        number = id_of(tokenizer, name)
         assert detokenizer.token_text(number) == name and detokenizer.token_bytes(number) == name.encode()
     assert detokenizer.token_text(152_063) == "" and detokenizer.token_bytes(152_063) == b""
 

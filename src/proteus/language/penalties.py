@@ -47,8 +47,9 @@ class Penalties:
 def _repelled(scores: Floats, penalty: np.float32) -> Floats:
     with np.errstate(over="ignore"):
         changed = np.where(scores < 0, scores * penalty, scores / penalty)
-    np.clip(changed, -LARGEST, LARGEST, out=changed)  # an extreme penalty makes a token unlikely, never impossible
-    changed[scores == -np.inf] = -np.inf
+    if not np.isfinite(changed).all():  # an extreme penalty makes a token unlikely, never impossible
+        np.clip(changed, -LARGEST, LARGEST, out=changed)
+        changed[scores == -np.inf] = -np.inf
     return changed
 
 

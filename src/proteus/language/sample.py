@@ -21,7 +21,7 @@ from proteus.language.sampling import Sampling
 Weights = npt.NDArray[np.float64]
 
 COLDEST = 1e-250  # so that no quotient overflows; far above it already only scores equal to the highest have a chance
-DRAW_BLOCK = 1024
+FEW = 1024  # weights that are summed and sorted as they are
 FLOORS = (0.1, 1e-2, 1e-3, 1e-4)  # of the highest weight: tried in turn, so that few tokens are sorted for top_p
 
 
@@ -125,15 +125,20 @@ def weigh(scores: Floats, peak: float, sampling: Sampling) -> tuple[Ids | None, 
 
 def draw(weights: Weights, random: float) -> int:
     """The place where `random`, of [0, 1), falls; never one without weight."""
-    starts = np.arange(0, len(weights), DRAW_BLOCK)  # sums of blocks first: a running sum over all of V is slow
-    ends = np.cumsum(np.add.reduceat(weights, starts))
-    fallen = random * ends[-1]
-    block = int(np.searchsorted(ends, fallen, side="right"))
-    start = block * DRAW_BLOCK
-    cumulative = np.cumsum(weights[start : start + DRAW_BLOCK])
-    place = np.searchsorted(cumulative, fallen - (ends[block - 1] if block else 0.0), side="right")
-    # The two sums of a block can differ in the last bit: not past its last token that has weight.
-    return start + int(min(place, np.searchsorted(cumulative, cumulative[-1], side="left")))
+    if len(weights) <= FEW:
+        return _passed(np.cumsum(weights), random)
+    # Sums of blocks first: a running sum over all of V takes longer than all else.
+    ends = np.cumsum(np.add.reduceat(weights, np.arange(0, len(weights), FEW)))
+    block = _passed(ends, random)
+    cumulative = np.cumsum(weights[block * FEW : (block + 1) * FEW])
+    within = random * ends[-1] - (ends[block - 1] if block else 0.0)
+    place = min(np.searchsorted(cumulative, within, side="right"), np.searchsorted(cumulative, cumulative[-1]))
+    return block * FEW + int(place)  # at most its last that has weight: the block's two sums differ in the last bits
+
+
+def _passed(cumulative: Weights, random: float) -> int:
+    """Where a running sum passes this share of its end."""
+    return int(np.searchsorted(cumulative, random * cumulative[-1], side="right"))
 
 
 def _check_possible(peak: float) -> None:
@@ -160,7 +165,10 @@ def _nucleus(weights: Weights, top_p: float) -> Ids:
     """Places, ascending, of the most likely tokens that together reach top_p: all but the tail of 1 - top_p."""
     total = float(weights.sum())
     tail = (1 - top_p) * total
-    for floor in (*FLOORS, tail / len(weights)):  # all below the last one are together less than the tail
+    for floor in (
+        *(FLOORS if len(weights) > FEW else ()),
+        tail / len(weights),
+    ):  # all below the last one are together less than the tail
         places = np.flatnonzero(weights >= floor)
         likely = weights[places]
         rest = total - float(likely.sum())
