@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from proteus.admission.figures import FIGURES
 from proteus.backend.guard import Responses, responding
 from proteus.backend.heartbeat import beat
-from proteus.backend.metrics import DoorMetrics
+from proteus.backend.metrics import Metrics
 from proteus.backend.models import TritonFleet
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
@@ -48,7 +49,7 @@ class TritonPythonModel:
         deployment = load_deployment(args)
         self.limits = deployment.image
         self.chat = Chat.from_deployment(deployment, self.fleet)
-        self.metrics = DoorMetrics()
+        self.metrics = Metrics(FIGURES)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:

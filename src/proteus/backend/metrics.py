@@ -1,38 +1,67 @@
-"""The door's figures on Triton's metrics port. Names and meanings stand in docs/operating.md."""
+"""A room's figures on Triton's metrics port. Names and meanings stand in docs/operating.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import triton_python_backend_utils as pb_utils
 
-from proteus.admission.figures import FIGURES, Figures
+TELL_S = 1.0
 
 
-class DoorMetrics:
-    """One Prometheus family for each row of FIGURES; only what changed is sent to Triton."""
+class Row(Protocol):
+    """One Prometheus family; `admission.figures.Figure` is one."""
 
-    def __init__(self) -> None:
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def meaning(self) -> str: ...
+
+    @property
+    def label(self) -> str:
+        """The one label, "" where there is a single value."""
+        ...
+
+    @property
+    def counts(self) -> bool:
+        """Only grows."""
+        ...
+
+
+class Values(Protocol):
+    def values(self, name: str) -> Mapping[str, float]:
+        """Values of one family by the value of its label, "" where it has none."""
+        ...
+
+
+class Metrics:
+    """A family for each row; only what changed is sent to Triton. For one thread."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
         self._families = {
-            figure.name: pb_utils.MetricFamily(
-                name=figure.name,
-                description=figure.meaning,
-                kind=pb_utils.MetricFamily.COUNTER if figure.counts else pb_utils.MetricFamily.GAUGE,
+            row.name: pb_utils.MetricFamily(
+                name=row.name,
+                description=row.meaning,
+                kind=pb_utils.MetricFamily.COUNTER if row.counts else pb_utils.MetricFamily.GAUGE,
             )
-            for figure in FIGURES
+            for row in rows
         }
         self._metrics: dict[tuple[str, str], Any] = {}
         self._told: dict[tuple[str, str], float] = {}
 
-    def tell(self, figures: Figures) -> None:
+    def tell(self, figures: Values) -> None:
         """Bring the metrics port up to `figures`; what Triton does not take is tried again with the next ones."""
-        for figure in FIGURES:
-            for label, value in figures.values(figure.name).items():
-                labels = {figure.label: label} if figure.label else {}
+        for row in self._rows:
+            for label, value in figures.values(row.name).items():
+                labels = {row.label: label} if row.label else {}
                 with suppress(pb_utils.TritonModelException):
-                    self._tell(figure.name, labels, label, value, figure.counts)
+                    self._tell(row.name, labels, label, value, row.counts)
 
     def _tell(self, name: str, labels: Mapping[str, str], label: str, value: float, counts: bool) -> None:
         key = name, label
@@ -47,3 +76,28 @@ class DoorMetrics:
         else:
             metric.set(value)
         self._told[key] = value
+
+
+class Telling:
+    """Tells figures once a second from a thread of its own, so that the last ones of a burst arrive without a request.
+
+    For models without an event loop; those with one have a heart (`heartbeat`).
+    """
+
+    def __init__(self, metrics: Metrics, figures: Callable[[], Values]) -> None:
+        self._metrics, self._figures = metrics, figures
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Returns when nothing will be told any more."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(TELL_S):
+            try:
+                self._metrics.tell(self._figures())
+            except Exception:  # whatever it is, the next figures may be told
+                logging.getLogger(__name__).exception("the figures could not be told")
