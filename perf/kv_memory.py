@@ -24,12 +24,10 @@ from onnx import TensorProto, helper
 
 from perf.records import Record, write
 from proteus.deployment import Deployment
-from proteus.language.generation import GenerationRequest
 from proteus.language.kv_slots import KvSlots
 from proteus.language.onnx_decoder import DecoderManifest, OnnxDecoder
+from proteus.language.prefix import chain, root
 from proteus.language.prefix_cache import PrefixCache
-from proteus.language.prefix_reuse import PrefixReuse
-from proteus.language.sampling import Sampling
 from proteus.limits import PrefixCache as PrefixLimits
 
 COMMAND = "python -m perf.kv_memory"
@@ -37,7 +35,7 @@ DEMO = Path(__file__).parents[1] / "deployments" / "demo.toml"
 BLOCK_TOKENS = 16
 STREAMS, CONTEXTS = (1, 8, 16), (128, 1024)
 HELD_BLOCKS = (100, 100_000)
-PREFIX_TOKENS, PROMPT_TOKENS = 256, 258  # two of a prompt are always computed
+PREFIX_TOKENS = 256
 Shapes = dict[str, list[int | str]]
 
 
@@ -215,36 +213,35 @@ def restoring(rounds: int) -> list[Record]:
     deployment = Deployment.load(DEMO)
     folder = deployment.repository_path / "llm" / "1"
     manifest, llm = DecoderManifest.load(folder), deployment.llm
+    size = llm.prefix_cache.block_tokens
     slots = KvSlots(2, manifest.num_layers, (manifest.num_kv_heads, llm.context_tokens, manifest.head_dim))
     decoder = OnnxDecoder(folder, manifest, slots, threads=1)
-    reuse = PrefixReuse(llm.prefix_cache, slots, revision="")
-    ids = np.random.default_rng(0).integers(manifest.image_token_id + 1, manifest.vocab_size, PROMPT_TOKENS)
-    request = GenerationRequest(
-        request_key=b"",
-        input_ids=ids.astype(np.int32),
-        visual_tokens=None,
-        visual_spans=(),
-        sampling=Sampling(max_tokens=1),
-    )
-    no_rows = np.zeros((0, manifest.hidden_size), dtype=np.float32), np.zeros(0, dtype=np.int64)
+    cache = PrefixCache(llm.prefix_cache, block_shape=slots.block_shape(size), clock_s=time.monotonic)
+    ids = np.random.default_rng(0).integers(manifest.image_token_id + 1, manifest.vocab_size, PREFIX_TOKENS)
+    rows, places = np.zeros((0, manifest.hidden_size), dtype=np.float32), np.zeros(0, dtype=np.int64)
 
-    def compute() -> None:
-        decoder.prefill(0, ids[:PREFIX_TOKENS], 0, *no_rows)
+    def digests() -> tuple[bytes, ...]:
+        top = root(cache_scope="", revision="", adapter="")
+        return chain(root=top, input_ids=ids, visual_spans=(), media_keys=(), block_tokens=size)
 
     def restore() -> None:
-        digests = reuse.digests(request)
-        if reuse.restore(1, digests, prompt_tokens=PROMPT_TOKENS, prefilled=0) != PREFIX_TOKENS:
+        blocks = cache.find(digests(), 0)
+        if len(blocks) != PREFIX_TOKENS // size:
             raise SystemExit("the prefix is not in the cache")
+        for number, block in enumerate(blocks):
+            slots.write(1, number * size, block)
+
+    def compute() -> None:
+        decoder.prefill(0, ids, 0, rows, places)
 
     def keep() -> None:
-        reuse.clear()
-        reuse.keep(0, digests, prefilled=PREFIX_TOKENS)
+        cache.clear()
+        cache.keep(digests(), PREFIX_TOKENS // size, lambda number: slots.view(0, number * size, (number + 1) * size))
 
-    digests = reuse.digests(request)
     compute()
     keep()
     restored, computed, kept = in_turns((restore, compute, keep), rounds)
-    note = f"{PREFIX_TOKENS} tokens of the demo in blocks of {BLOCK_TOKENS}; CPU time, one thread"
+    note = f"{PREFIX_TOKENS} tokens of the demo in blocks of {size}, digests included; CPU time, one thread"
     return [
         *pair("prefix/restore", "prefix/compute", restored, computed, note),
         pair("prefix/keep", "prefix/compute", kept, computed, note)[1],
