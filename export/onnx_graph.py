@@ -1,7 +1,7 @@
-"""The four graphs of a LLaVA checkpoint, traced from thin wrappers around transformers' own modules.
+"""The three graphs of a LLaVA checkpoint, traced from thin wrappers around transformers' own modules.
 
-B batch, S new positions, T slots' length (`context`), N visual tokens of a picture, C width of the features, D width of
-the language model, V vocabulary. Everything is float32. Whether a graph is right is not known here: see parity.py.
+B batch, N visual tokens of a picture, C width of the features, D width of the language model; language_graph.py has the
+decoder's own letters. Everything is float32. Whether a graph is right is not known here: see parity.py.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 import torch
-from onnxscript.rewriter.ort_fusions.rms_normalization import fuse_rms_normalization
 from torch import Tensor, nn
 from torch.export import Dim
-from transformers import AttentionInterface, LlavaForConditionalGeneration
+from transformers import LlavaForConditionalGeneration
+
+from export.language_graph import SlotDecoder
 
 OPSET = 20
 # The tracer warns of every torchvision operator that is not installed; none is used.
 logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
 # A protobuf file ends at 2 GiB: from here on weights go to a file beside the graph.
 INLINE_LIMIT_BYTES = 1_900_000_000
-SLOT_ATTENTION = "onnx_slots"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,76 +64,8 @@ class VisionEncoder(nn.Module):
         return torch.cat([states[layer][:, self.first_row :] for layer in self.layers], dim=-1)  # (B, N, C)
 
 
-class SlotDecoder(nn.Module):
-    """One step of the language model over fixed slots; logits of the last position only."""
-
-    def __init__(self, model: LlavaForConditionalGeneration) -> None:
-        super().__init__()
-        self.language_model = model.model.language_model
-        self.head = model.lm_head
-
-    def forward(
-        self, inputs_embeds: Tensor, position_ids: Tensor, seqlens_k: Tensor, total_len: Tensor, past: list[Tensor]
-    ) -> tuple[Tensor, ...]:
-        slots = Slots(seqlens_k, total_len, past)
-        hidden = self.language_model(
-            inputs_embeds=inputs_embeds, position_ids=position_ids, use_cache=False, slots=slots
-        ).last_hidden_state
-        return self.head(hidden[:, -1]), *slots.present
-
-
-class Slots:
-    """Carries the KV tensors past the model's own code to the attention of each layer, and the new ones back."""
-
-    def __init__(self, seqlens_k: Tensor, total_len: Tensor, past: Sequence[Tensor]) -> None:
-        self.seqlens_k, self.total_len, self.past = seqlens_k, total_len, past
-        self.present: list[Tensor] = []
-
-
-def slot_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    slots: Slots,
-    sliding_window: int | None = None,
-    **_: object,
-) -> tuple[Tensor, None]:
-    """Attention of one layer as com.microsoft::GroupQueryAttention; q (B, H, S, d), k and v (B, G, S, d).
-
-    Positions are rotated by the model's own code before this, so the operator does not rotate. It appends k and v to
-    the past itself: in place where a runtime binds past and present to the same memory.
-    """
-    batch, heads, length, head_dim = query.shape
-    past_key, past_value = slots.past[2 * module.layer_idx : 2 * module.layer_idx + 2]
-    flat = [x.transpose(1, 2).reshape(batch, length, -1) for x in (query, key, value)]
-    attributes: dict[str, int | float] = {
-        "num_heads": heads,
-        "kv_num_heads": key.shape[1],
-        "scale": float(scaling),
-        "do_rotary": 0,
-    }
-    if sliding_window is not None:
-        attributes["local_window_size"] = sliding_window
-    output, present_key, present_value = torch.onnx.ops.symbolic_multi_out(
-        "com.microsoft::GroupQueryAttention",
-        (*flat, past_key, past_value, slots.seqlens_k, slots.total_len),
-        attributes,
-        dtypes=(query.dtype,) * 3,
-        shapes=((batch, length, heads * head_dim), past_key.shape, past_value.shape),
-        version=1,
-    )
-    slots.present += [present_key, present_value]
-    return output, None
-
-
-AttentionInterface.register(SLOT_ATTENTION, slot_attention)
-
-
 def graphs(model: LlavaForConditionalGeneration) -> Iterator[Graph]:
-    """The four graphs of a model, one after the other; only the decoder needs `slot_attention_on` while exported."""
+    """The graphs of a model, one after the other."""
     vision, text = model.config.vision_config, model.config.text_config
     side, width, feature_width = (
         vision.image_size,
@@ -160,37 +92,32 @@ def graphs(model: LlavaForConditionalGeneration) -> Iterator[Graph]:
         inputs=(Port(name="image_features", dims=("batch", visual_tokens, feature_width)),),
         outputs=(Port(name="visual_tokens", dims=("batch", visual_tokens, width)),),
     )
-    yield Graph(
-        name="embedding",
-        path=Path("llm/1/embedding.onnx"),
-        module=model.get_input_embeddings(),
-        example=(torch.zeros(2, 3, dtype=torch.int64),),
-        inputs=(Port(name="input_ids", dims=("batch", "sequence")),),
-        outputs=(Port(name="inputs_embeds", dims=("batch", "sequence", width)),),
-    )
     yield _decoder(model)
 
 
 def _decoder(model: LlavaForConditionalGeneration) -> Graph:
     text = model.config.text_config
-    attention = model.model.language_model.layers[0].self_attn
-    slot_dims = ("batch", text.num_key_value_heads, "context", attention.head_dim)
-    past = [torch.zeros(2, text.num_key_value_heads, 11, attention.head_dim) for _ in range(2 * text.num_hidden_layers)]
-    pairs = [(kind, layer) for layer in range(text.num_hidden_layers) for kind in ("key", "value")]
+    decoder = SlotDecoder(model).eval()
+    call = decoder.layers[0].call
+    past = [torch.zeros(2, call.kv_heads, 11, call.head_dim) for _ in range(2 * len(decoder.layers))]
+    slot_dims = ("batch", call.kv_heads, "context", call.head_dim)
+    pairs = [(kind, layer) for layer in range(len(decoder.layers)) for kind in ("key", "value")]
     return Graph(
         name="decoder",
         path=Path("llm/1/decoder.onnx"),
-        module=SlotDecoder(model).eval(),
+        module=decoder,
         example=(
-            torch.zeros(2, 3, text.hidden_size),
             torch.zeros(2, 3, dtype=torch.int64),
+            torch.zeros(4, text.hidden_size),
+            torch.zeros(4, 2, dtype=torch.int64),
             torch.full((2,), 2, dtype=torch.int32),
             torch.tensor(3, dtype=torch.int32),
             past,
         ),
         inputs=(
-            Port(name="inputs_embeds", dims=("batch", "sequence", text.hidden_size)),
-            Port(name="position_ids", dims=("batch", "sequence")),
+            Port(name="input_ids", dims=("batch", "sequence")),
+            Port(name="visual_rows", dims=("rows", text.hidden_size)),
+            Port(name="visual_places", dims=("rows", 2)),  # which row and position of input_ids each replaces
             Port(name="seqlens_k", dims=("batch",)),
             Port(name="total_len", dims=()),
             *(Port(name=f"past_{kind}_{layer}", dims=slot_dims) for kind, layer in pairs),
@@ -200,18 +127,6 @@ def _decoder(model: LlavaForConditionalGeneration) -> Graph:
             *(Port(name=f"present_{kind}_{layer}", dims=slot_dims) for kind, layer in pairs),
         ),
     )
-
-
-@contextlib.contextmanager
-def slot_attention_on(model: LlavaForConditionalGeneration) -> Iterator[None]:
-    """Within the block the language model's attention is the ONNX operator; it cannot compute anything meanwhile."""
-    config = model.model.language_model.config
-    before = config._attn_implementation
-    config._attn_implementation = SLOT_ATTENTION
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
 
 
 def export_graph(graph: Graph, repository: Path, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> Path:
@@ -232,7 +147,6 @@ def export_graph(graph: Graph, repository: Path, *, inline_limit_bytes: int = IN
             verbose=False,
         )
     model = program.model
-    fuse_rms_normalization(model)  # six small operators to one: a decode step of one row takes a fifth less
     _clean(model, graph)
     path = repository / graph.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -267,6 +181,8 @@ def _clean(model: ir.Model, graph: Graph) -> None:
         node.doc_string = None
         for value in node.outputs:
             value.metadata_props.clear()
+            if value not in ends and not value.uses():
+                value.name = ""  # or the runtime would compute it for nobody
             if value not in ends:
                 value.shape = None  # the tracer's own names of free dims; the runtime infers it again
     for value in [*ends, *model.graph.initializers.values()]:

@@ -26,6 +26,7 @@ STEPS = 6
 _LENGTHS = (37, 5, 80, 1)  # tokens in each slot before decoding
 _CHUNKS = (30, 1, 24)
 _NOISE = 30.0
+_VISUAL_SHARE = 0.4  # of the positions of a prompt
 
 Floats = NDArray[np.float32]
 
@@ -89,16 +90,6 @@ def check_connector(path: Path, model: LlavaForConditionalGeneration) -> Iterato
         yield compare("connector", f"batch {batch}", got, want)
 
 
-def check_embedding(path: Path, model: LlavaForConditionalGeneration) -> Iterator[Comparison]:
-    session = open_session(path)
-    for batch, length in ((1, 1), (1, 17), (5, 4)):
-        ids = _ids(model, batch * length, seed=length).reshape(batch, length)
-        with torch.no_grad():
-            want = model.get_input_embeddings()(ids).numpy()
-        (got,) = session.run(None, {"input_ids": ids.numpy()})
-        yield compare("embedding", f"batch {batch}, {length} ids", got, want)
-
-
 @torch.no_grad()
 def reference_features(model: LlavaForConditionalGeneration, pixel_values: Tensor) -> tuple[Floats, Floats]:
     """(B, N, C) and (B, N, D): what enters and leaves the connector in transformers' own get_image_features."""
@@ -109,6 +100,29 @@ def reference_features(model: LlavaForConditionalGeneration, pixel_values: Tenso
     finally:
         hook.remove()
     return seen[0].numpy(), visual_tokens.numpy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """Ids (B, S), and rows (R, D) that stand for the ids at `places` (R, 2): row and position."""
+
+    ids: NDArray[np.int64]
+    rows: Floats
+    places: NDArray[np.int64]
+
+    def cut(self, start: int, end: int) -> Prompt:
+        """Positions from `start` up to `end`."""
+        kept = (self.places[:, 1] >= start) & (self.places[:, 1] < end)
+        return Prompt(ids=self.ids[:, start:end], rows=self.rows[kept], places=self.places[kept] - (0, start))
+
+    @staticmethod
+    def below(prompts: Sequence[Prompt]) -> Prompt:
+        """Prompts of equal length as the rows of one."""
+        return Prompt(
+            ids=np.concatenate([prompt.ids for prompt in prompts]),
+            rows=np.concatenate([prompt.rows for prompt in prompts]),
+            places=np.concatenate([prompt.places + (row, 0) for row, prompt in enumerate(prompts)]),
+        )
 
 
 class SlotSession:
@@ -125,13 +139,14 @@ class SlotSession:
         }
         self.context = context
 
-    def run(self, inputs_embeds: Tensor, starts: Sequence[int], *, slot: int = 0) -> Floats:
-        """Rows of `inputs_embeds` (B, S, D) go on at `starts` in the B slots from `slot`; returns logits (B, V)."""
-        batch, length = inputs_embeds.shape[:2]
+    def run(self, prompt: Prompt, starts: Sequence[int], *, slot: int = 0) -> Floats:
+        """`prompt` goes on at `starts` in the B slots from `slot`; returns logits (B, V)."""
+        batch, length = prompt.ids.shape
         begin = np.asarray(starts, np.int64)
         binding = self._session.io_binding()
-        binding.bind_cpu_input("inputs_embeds", np.ascontiguousarray(inputs_embeds.numpy()))
-        binding.bind_cpu_input("position_ids", begin[:, None] + np.arange(length))
+        binding.bind_cpu_input("input_ids", np.ascontiguousarray(prompt.ids))
+        binding.bind_cpu_input("visual_rows", np.ascontiguousarray(prompt.rows))
+        binding.bind_cpu_input("visual_places", np.ascontiguousarray(prompt.places))
         binding.bind_cpu_input("seqlens_k", (begin + length - 1).astype(np.int32))
         binding.bind_cpu_input("total_len", np.asarray(begin.max() + length, np.int32))
         binding.bind_output("logits")  # first, so that it is the first of get_outputs()
@@ -173,13 +188,19 @@ def check_decoder(path: Path, model: LlavaForConditionalGeneration) -> Iterator[
 
 
 class _Sequence:
-    """Embeddings (1, L, D) of random ids, and the logits (L, V) that torch gives after each of them."""
+    """Random ids with rows of noise among them, and the logits (L, V) that torch gives after each position."""
 
     @torch.no_grad()
     def __init__(self, model: LlavaForConditionalGeneration, length: int, *, seed: int) -> None:
-        self.embeds = model.get_input_embeddings()(_ids(model, length, seed)[None])
-        hidden = model.model.language_model(inputs_embeds=self.embeds, use_cache=False).last_hidden_state
+        ids = _ids(model, length, seed)[None]
+        embeds = model.get_input_embeddings()(ids)
+        rng = np.random.default_rng(seed)
+        places = np.flatnonzero(rng.random(length) < _VISUAL_SHARE)
+        rows = rng.standard_normal((len(places), embeds.shape[-1])).astype(np.float32) * float(embeds.std())
+        embeds[0, places] = torch.from_numpy(rows)
+        hidden = model.model.language_model(inputs_embeds=embeds, use_cache=False).last_hidden_state
         self.logits: Floats = model.lm_head(hidden)[0].numpy()
+        self.prompt = Prompt(ids=ids.numpy(), rows=rows, places=np.stack([np.zeros_like(places), places], axis=1))
 
 
 def _sizes(model: LlavaForConditionalGeneration) -> tuple[list[int], list[int], int]:
@@ -207,7 +228,7 @@ def _prefill(
 ) -> Iterator[Comparison]:
     for slot in range(len(sequences)) if only is None else (only,):
         before = session.copy()
-        got = session.run(sequences[slot].embeds[:, : lengths[slot]], [0], slot=slot)
+        got = session.run(sequences[slot].prompt.cut(0, lengths[slot]), [0], slot=slot)
         name = f"{case} of {lengths[slot]}" if only is not None else f"{case} of {lengths[slot]} into slot {slot}"
         _untouched(session, before, {slot: range(lengths[slot])}, name)
         yield compare("decoder", name, got, sequences[slot].logits[lengths[slot] - 1][None])
@@ -221,11 +242,11 @@ def _decode(
     results = []
     for step in range(STEPS):
         at = [length + step for length in lengths[:slots]]
-        embeds = torch.cat([sequences[slot].embeds[:, at[slot] : at[slot] + 1] for slot in range(slots)])
+        rows = Prompt.below([sequences[slot].prompt.cut(at[slot], at[slot] + 1) for slot in range(slots)])
         want = np.stack([sequences[slot].logits[at[slot]] for slot in range(slots)])
-        results.append(compare("decoder", f"{case}, step {step}", session.run(embeds, at), want))
-    rows = {slot: range(lengths[slot], lengths[slot] + STEPS) for slot in range(slots)}
-    _untouched(session, before, rows, case)
+        results.append(compare("decoder", f"{case}, step {step}", session.run(rows, at), want))
+    written = {slot: range(lengths[slot], lengths[slot] + STEPS) for slot in range(slots)}
+    _untouched(session, before, written, case)
     worst = max(results, key=lambda result: result.max_abs_diff)
     return Comparison(graph="decoder", case=case, max_abs_diff=worst.max_abs_diff, scale=worst.scale)
 
@@ -234,7 +255,7 @@ def _chunked(session: SlotSession, sequence: _Sequence, chunks: Sequence[int]) -
     case = "prefill in chunks of " + ", ".join(map(str, chunks))
     worst = None
     for end, length in zip(accumulate(chunks), chunks, strict=True):
-        got = session.run(sequence.embeds[:, end - length : end], [end - length], slot=SLOTS - 1)
+        got = session.run(sequence.prompt.cut(end - length, end), [end - length], slot=SLOTS - 1)
         result = compare("decoder", case, got, sequence.logits[end - 1][None])
         worst = result if worst is None or result.max_abs_diff > worst.max_abs_diff else worst
     if worst is None:
@@ -249,7 +270,7 @@ def _untouched(session: SlotSession, before: dict[str, Floats], allowed: dict[in
 
 
 def check_together(repository: Path, model: LlavaForConditionalGeneration) -> Iterator[Comparison]:
-    """Two pictures among text through all four files, against the model's own forward."""
+    """Two pictures among text through all files, against the model's own forward."""
     image_token, text = model.config.image_token_id, model.config.text_config
     pixel_values = _pixels(model, 2, seed=11)
     run = {name: open_session(repository / f"{name}/1/model.onnx") for name in ("vision_encoder", "connector")}
@@ -261,17 +282,20 @@ def check_together(repository: Path, model: LlavaForConditionalGeneration) -> It
         return
     with torch.no_grad():
         want = model(input_ids=ids, pixel_values=pixel_values, logits_to_keep=1).logits[:, 0].numpy()
-    (embeds,) = open_session(repository / "llm/1/embedding.onnx").run(None, {"input_ids": ids.numpy()})
-    embeds[ids.numpy() == image_token] = visual_tokens.reshape(-1, visual_tokens.shape[-1])
+    places = np.flatnonzero(ids[0].numpy() == image_token)
+    prompt = Prompt(
+        ids=ids.numpy(),
+        rows=visual_tokens.reshape(-1, visual_tokens.shape[-1]),
+        places=np.stack([np.zeros_like(places), places], axis=1),
+    )
     session = SlotSession(repository / "llm/1/decoder.onnx", model, slots=2, context=ids.shape[1] + 1)
-    got = session.run(torch.from_numpy(embeds), [0], slot=1)
-    yield compare("all four", "two pictures in one prompt", got, want)
+    got = session.run(prompt, [0], slot=1)
+    yield compare("all together", "two pictures in one prompt", got, want)
 
 
 CHECKS: dict[str, Callable[[Path, LlavaForConditionalGeneration], Iterator[Comparison]]] = {
     "vision_encoder": check_vision_encoder,
     "connector": check_connector,
-    "embedding": check_embedding,
     "decoder": check_decoder,
 }
 

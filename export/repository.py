@@ -20,11 +20,11 @@ from typing import Any
 from transformers import LlavaForConditionalGeneration
 
 from export.checkpoint import Checkpoint, eos_token_ids, load_model, read_checkpoint
-from export.onnx_graph import INLINE_LIMIT_BYTES, OPSET, export_graph, graphs, slot_attention_on
+from export.onnx_graph import INLINE_LIMIT_BYTES, OPSET, export_graph, graphs
 from export.parity import CHECKS, TOLERANCE, Comparison, check_together
 from proteus import configs
 from proteus.deployment import Deployment, DeploymentError
-from proteus.manifest import MANIFEST
+from proteus.manifest import FORMAT, MANIFEST
 
 OURS = Path(__file__).resolve().parents[1]
 _FILES = ("*.onnx", "*.onnx.data")
@@ -124,11 +124,10 @@ def _export_graphs(
     """Each graph is compared before the next is traced."""
     for graph in graphs(model):
         progress(f"tracing {graph.name}")
-        with slot_attention_on(model):
-            path = export_graph(graph, repository, inline_limit_bytes=inline_limit_bytes)
+        path = export_graph(graph, repository, inline_limit_bytes=inline_limit_bytes)
         progress(f"comparing {graph.name} with torch")
         yield from CHECKS[graph.name](path, model)
-    progress("comparing all four together with torch")
+    progress("comparing all together with torch")
     yield from check_together(repository, model)
 
 
@@ -140,7 +139,7 @@ def _manifest(
     for comparison in comparisons:
         parity[comparison.graph] = max(parity.get(comparison.graph, 0.0), comparison.max_abs_diff)
     return {
-        "format": 1,
+        "format": FORMAT,
         "revision": checkpoint.revision(),
         "image_size": checkpoint.family.image_size_px,
         "visual_tokens": checkpoint.family.visual_tokens,
@@ -217,7 +216,7 @@ def _deployment_text(layout: Layout, checkpoint: Checkpoint) -> str:
 
 
 def _install(staged: Layout, layout: Layout) -> None:
-    """Move every staged file to its place, the manifest last; weights that no graph names any more are removed."""
+    """Move every staged file to its place, the manifest last; graphs and weights of an earlier export are removed."""
     entries = [entry for part in staged.written for entry in _walk(staged.root / part)]
     for entry in sorted(entries, key=lambda entry: (entry.name == MANIFEST.name, entry)):
         place = layout.root / entry.relative_to(staged.root)
@@ -227,9 +226,10 @@ def _install(staged: Layout, layout: Layout) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             entry.replace(place)
     named = {layout.root / entry.relative_to(staged.root) for entry in entries}
-    for weights in (layout.root / layout.repository).rglob("*.onnx.data"):
-        if weights not in named:
-            weights.unlink()
+    for pattern in _FILES:
+        for earlier in (layout.root / layout.repository).rglob(pattern):
+            if earlier not in named:
+                earlier.unlink()
 
 
 def _walk(part: Path) -> list[Path]:

@@ -14,6 +14,7 @@ from tritonclient.grpc import model_config_pb2
 from proteus import configs, contract
 from proteus.contract import MODELS, ModelSpec, Shapes
 from proteus.deployment import Deployment, DeploymentError
+from proteus.manifest import FORMAT
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "deployments" / "demo.toml"
@@ -43,7 +44,7 @@ def write(path: Path, document: dict[str, Any]) -> None:
 
 def write_manifest(folder: Path, **changes: Any) -> None:
     facts = {
-        "format": 1,
+        "format": FORMAT,
         "revision": "00ff",
         "image_size": 48,
         "visual_tokens": 9,
@@ -167,8 +168,8 @@ def test_formats_that_the_request_document_has_no_place_for_are_not_published(
 
 
 def test_missing_or_damaged_manifest_is_named(deployment: Deployment) -> None:
-    write_manifest(deployment.path.parent, format=2)
-    with pytest.raises(DeploymentError, match=r"export\.json has format 2"):
+    write_manifest(deployment.path.parent, format=FORMAT - 1)
+    with pytest.raises(DeploymentError, match=rf"export\.json has format {FORMAT - 1}"):
         configs.read_shapes(deployment)
     write_manifest(deployment.path.parent, revision=None)
     with pytest.raises(DeploymentError, match=r"export\.json: revision missing or wrong"):

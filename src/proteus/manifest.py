@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from proteus.deployment import DeploymentError
 
 MANIFEST = Path("llm") / "1" / "export.json"
+FORMAT = 2  # since 2 the language model is one graph, from ids to logits
 
 
 class Manifest(BaseModel):
@@ -37,8 +38,8 @@ class Manifest(BaseModel):
         except ValidationError as error:
             names = ", ".join(".".join(map(str, problem["loc"])) or "the document" for problem in error.errors())
             raise DeploymentError(f"{path}: {names} missing or wrong", fix="export the checkpoint again") from error
-        if manifest.format != 1:
+        if manifest.format != FORMAT:
             raise DeploymentError(
-                f"{path} has format {manifest.format}", limit="format = 1", fix="export the checkpoint again"
+                f"{path} has format {manifest.format}", limit=f"format = {FORMAT}", fix="export the checkpoint again"
             )
         return manifest

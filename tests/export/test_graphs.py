@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,11 @@ from transformers import AutoProcessor, LlavaForConditionalGeneration
 
 from export.checkpoint import load_model, read_checkpoint
 from export.onnx_graph import export_graph, graphs
-from export.parity import CHECKS, SlotSession, check_embedding, open_session
+from export.parity import CHECKS, Prompt, SlotSession, check_connector, open_session
 
 pytestmark = pytest.mark.oracle
 
-FILES = ("vision_encoder/1/model.onnx", "connector/1/model.onnx", "llm/1/embedding.onnx", "llm/1/decoder.onnx")
+FILES = ("vision_encoder/1/model.onnx", "connector/1/model.onnx", "llm/1/decoder.onnx")
 NEW_TOKENS = 20
 
 
@@ -42,10 +44,6 @@ def test_names_types_and_dims_are_those_of_the_contract(exported: tuple[Path, Pa
         "image_features": (f32, ["batch", tokens, features]),
         "visual_tokens": (f32, ["batch", tokens, width]),
     }
-    assert ports(repository / FILES[2]) == {
-        "input_ids": (i64, ["batch", "sequence"]),
-        "inputs_embeds": (f32, ["batch", "sequence", width]),
-    }
     slot = ["batch", manifest["num_kv_heads"], "context", manifest["head_dim"]]
     past = {
         f"{time}_{kind}_{layer}": (f32, slot)
@@ -53,9 +51,10 @@ def test_names_types_and_dims_are_those_of_the_contract(exported: tuple[Path, Pa
         for kind in ("key", "value")
         for time in ("past", "present")
     }
-    assert ports(repository / FILES[3]) == {
-        "inputs_embeds": (f32, ["batch", "sequence", width]),
-        "position_ids": (i64, ["batch", "sequence"]),
+    assert ports(repository / FILES[2]) == {
+        "input_ids": (i64, ["batch", "sequence"]),
+        "visual_rows": (f32, ["rows", width]),
+        "visual_places": (i64, ["rows", 2]),
         "seqlens_k": (i32, ["batch"]),
         "total_len": (i32, []),
         "logits": (f32, ["batch", manifest["vocab_size"]]),
@@ -69,12 +68,21 @@ def test_layers_after_the_selected_one_are_not_in_the_file(tiny_export: Path) ->
     assert not any("encoder.layers.1." in name or "post_layernorm" in name for name in names)
 
 
-def test_each_normalisation_of_the_decoder_is_one_operator(
-    exported: tuple[Path, Path], manifest: dict[str, Any]
-) -> None:
-    operators = [node.op_type for node in onnx.load(exported[1] / "model_repository" / FILES[3]).graph.node]
-    assert operators.count("SimplifiedLayerNormalization") == 2 * manifest["num_layers"] + 1
-    assert operators.count("GroupQueryAttention") == manifest["num_layers"]
+def test_a_layer_of_the_decoder_is_few_operators(exported: tuple[Path, Path], manifest: dict[str, Any]) -> None:
+    operators = Counter(node.op_type for node in onnx.load(exported[1] / "model_repository" / FILES[2]).graph.node)
+    layers = manifest["num_layers"]
+    assert operators["MatMul"] == 4 * layers  # q, k and v together; gate and up together
+    assert operators["SkipSimplifiedLayerNormalization"] == 2 * layers
+    assert operators["SimplifiedLayerNormalization"] == 1
+    assert operators["GroupQueryAttention"] == layers
+    assert not {"Transpose", "Reshape", "Cos", "Sin"} & set(operators)
+
+
+def test_a_table_that_is_also_the_head_is_in_the_file_once(other_export: Path) -> None:
+    manifest = json.loads((other_export / "model_repository/llm/1/export.json").read_text())
+    table = [manifest["vocab_size"], manifest["hidden_size"]]
+    tensors = onnx.load(other_export / "model_repository" / FILES[2]).graph.initializer
+    assert [sorted(tensor.dims, reverse=True) for tensor in tensors].count(table) == 1
 
 
 def test_files_do_not_tell_where_they_were_made(exported: tuple[Path, Path]) -> None:
@@ -92,31 +100,39 @@ def test_the_same_checkpoint_gives_the_same_bytes(tiny_checkpoint: Path, tiny_ex
 
 def test_weights_over_the_limit_lie_beside_the_graph(tiny_checkpoint: Path, tmp_path: Path) -> None:
     model = load_model(read_checkpoint(tiny_checkpoint))
-    graph = next(graph for graph in graphs(model) if graph.name == "embedding")
+    graph = next(graph for graph in graphs(model) if graph.name == "connector")
     path = export_graph(graph, tmp_path, inline_limit_bytes=1_000)
-    weight_bytes = model.config.text_config.vocab_size * model.config.text_config.hidden_size * 4
-    assert path.with_name("embedding.onnx.data").stat().st_size >= weight_bytes
-    assert path.stat().st_size < 2_000
-    assert list(check_embedding(path, model))
+    weight_bytes = model.model.multi_modal_projector.linear_1.weight.nbytes
+    assert path.with_name("model.onnx.data").stat().st_size >= weight_bytes
+    assert path.stat().st_size < 3_000
+    assert list(check_connector(path, model))
 
 
 def test_decoder_fills_the_buffers_it_was_given(tiny_checkpoint: Path, tiny_export: Path) -> None:
     model = load_model(read_checkpoint(tiny_checkpoint))
-    session = SlotSession(tiny_export / "model_repository" / FILES[3], model, slots=3, context=20)
+    session = SlotSession(tiny_export / "model_repository" / FILES[2], model, slots=3, context=20)
     before = session.copy()
-    session.run(torch.ones(1, 7, model.config.text_config.hidden_size), [0], slot=1)
+    session.run(spliced([[5, 6, 7, 8, 9, 10, 11]], np.zeros((0, model.config.text_config.hidden_size))), [0], slot=1)
     assert session.changed_outside(before, {1: range(7)}) == 0
     for name, buffer in session.past.items():
         assert (buffer[1, :, :7] != before[name][1, :, :7]).all(), name
 
 
+def spliced(ids: list[list[int]], rows: np.ndarray, placeholder: int = -1) -> Prompt:
+    return Prompt(
+        ids=np.array(ids, np.int64),
+        rows=rows.astype(np.float32),
+        places=np.argwhere(np.array(ids) == placeholder),
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Asked:
     ids: list[int]
     pixel_values: torch.Tensor | None
 
 
-def prompts(checkpoint: Path, seed: int) -> list[Prompt]:
+def prompts(checkpoint: Path, seed: int) -> list[Asked]:
     """One picture, no picture, two pictures apart, and pictures of other sizes."""
     processor = AutoProcessor.from_pretrained(checkpoint)
     rng = np.random.default_rng(seed)
@@ -136,11 +152,11 @@ def prompts(checkpoint: Path, seed: int) -> list[Prompt]:
     for content, pictures in cases:
         text = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
         inputs = processor(images=pictures or None, text=text, return_tensors="pt", add_special_tokens=False)
-        found.append(Prompt(inputs["input_ids"][0].tolist(), inputs.get("pixel_values")))
+        found.append(Asked(inputs["input_ids"][0].tolist(), inputs.get("pixel_values")))
     return found
 
 
-def answer_of_transformers(model: LlavaForConditionalGeneration, prompt: Prompt) -> list[int]:
+def answer_of_transformers(model: LlavaForConditionalGeneration, prompt: Asked) -> list[int]:
     ids = torch.tensor([prompt.ids])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if prompt.pixel_values is not None:
@@ -150,28 +166,25 @@ def answer_of_transformers(model: LlavaForConditionalGeneration, prompt: Prompt)
 
 
 def answers_of_files(
-    out: Path, model: LlavaForConditionalGeneration, asked: list[Prompt], eos: list[int]
+    out: Path, model: LlavaForConditionalGeneration, asked: list[Asked], eos: list[int]
 ) -> list[list[int]]:
     """All prompts decode together, each in a slot of its own."""
     repository = out / "model_repository"
-    vision, connector, embedding = (open_session(repository / file) for file in FILES[:3])
-    session = SlotSession(repository / FILES[3], model, slots=len(asked), context=128)
-
-    def embed(ids: list[list[int]]) -> np.ndarray:
-        return embedding.run(None, {"input_ids": np.array(ids, np.int64)})[0]
-
+    vision, connector = (open_session(repository / file) for file in FILES[:2])
+    session = SlotSession(repository / FILES[2], model, slots=len(asked), context=128)
+    width, placeholder = model.config.text_config.hidden_size, model.config.image_token_id
     answers = []
     for slot, prompt in enumerate(asked):
-        embeds = embed([prompt.ids])
+        rows = np.zeros((0, width), np.float32)
         if prompt.pixel_values is not None:
             (features,) = vision.run(None, {"pixel_values": prompt.pixel_values.numpy()})
-            (rows,) = connector.run(None, {"image_features": features})
-            embeds[np.array([prompt.ids]) == model.config.image_token_id] = rows.reshape(-1, rows.shape[-1])
-        answers.append([int(session.run(torch.from_numpy(embeds), [0], slot=slot)[0].argmax())])
+            rows = connector.run(None, {"image_features": features})[0].reshape(-1, width)
+        logits = session.run(spliced([prompt.ids], rows, placeholder), [0], slot=slot)
+        answers.append([int(logits[0].argmax())])
     for _ in range(NEW_TOKENS - 1):
-        embeds = embed([[answer[-1]] for answer in answers])
+        last = spliced([[answer[-1]] for answer in answers], np.zeros((0, width)))
         at = [len(prompt.ids) + len(answer) - 1 for prompt, answer in zip(asked, answers, strict=True)]
-        for answer, logits in zip(answers, session.run(torch.from_numpy(embeds), at), strict=True):
+        for answer, logits in zip(answers, session.run(last, at), strict=True):
             answer.append(int(logits.argmax()))
     return [cut(answer, eos) for answer in answers]
 

@@ -39,7 +39,7 @@ def test_manifest_states_what_was_exported(tiny_export: Path, other_export: Path
     assert (other.image_size, other.visual_tokens, other.hidden_size, other.context_tokens) == (40, 17, 48, 128)
     document = json.loads((other_export / "model_repository/llm/1/export.json").read_text())
     assert (document["num_layers"], document["num_kv_heads"], document["head_dim"]) == (1, 1, 32)
-    assert set(document["parity"]) == {"vision_encoder", "connector", "embedding", "decoder", "all four"}
+    assert set(document["parity"]) == {"vision_encoder", "connector", "decoder", "all together"}
     assert all(diff < 1e-3 for diff in document["parity"].values())
 
 
@@ -101,14 +101,15 @@ def test_own_deployment_file_is_kept(tiny_checkpoint: Path, tmp_path: Path, monk
     monkeypatch.setattr(repository, "graphs", lambda model: [])
     monkeypatch.setattr(repository, "check_together", lambda folder, model: [])
     out = prepare(tmp_path / "out", name='"mine"', context_tokens="100")
-    stale = out / "model_repository/llm/1/decoder.onnx.data"
-    stale.parent.mkdir(parents=True)
-    stale.write_bytes(b"of an earlier export")
+    stale = [out / "model_repository/llm/1" / name for name in ("decoder.onnx.data", "embedding.onnx")]
+    stale[0].parent.mkdir(parents=True)
+    for path in stale:
+        path.write_bytes(b"of an earlier export")
     text = (out / "deployment.toml").read_text()
     repository.export_checkpoint(tiny_checkpoint, out)
     assert (out / "deployment.toml").read_text() == text
     assert configs.stale(Deployment.load(out / "deployment.toml")) == []
-    assert not stale.exists()
+    assert not any(path.exists() for path in stale)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +142,10 @@ def test_another_checkpoint_never_goes_into_the_demo(tiny_checkpoint: Path, caps
 def test_tables_name_every_comparison_and_file(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(repository, "graphs", lambda model: [g for g in graphs(model) if g.name == "embedding"])
+    monkeypatch.setattr(repository, "graphs", lambda model: [g for g in graphs(model) if g.name == "connector"])
     monkeypatch.setattr(repository, "check_together", lambda folder, model: [])
     assert main([str(tiny_checkpoint), "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
-    assert "batch 5, 4 ids" in printed.out
-    assert "llm/1/embedding.onnx" in printed.out
-    assert "tracing embedding" in printed.err
+    assert "batch 3" in printed.out
+    assert "connector/1/model.onnx" in printed.out
+    assert "tracing connector" in printed.err

@@ -21,12 +21,14 @@ def copy(folder: Path, to: Path, **manifest: Any) -> Path:
 
 
 def edit_embedding(folder: Path, *, num_rows: int | None = None, nan_row: int | None = None) -> None:
-    """Keep only the first rows of the token embedding, or spoil one."""
-    path = folder / "embedding.onnx"
+    """Keep only the first rows of the token embedding, or spoil one; the head's weights stay as they are."""
+    path = folder / "decoder.onnx"
     model = onnx.load(path)
-    (table,) = (tensor for tensor in model.graph.initializer if len(tensor.dims) == 2)
+    (lookup,) = (node for node in model.graph.node if node.op_type == "Gather" and node.input[1] == "input_ids")
+    (table,) = (tensor for tensor in model.graph.initializer if tensor.name == lookup.input[0])
     rows = numpy_helper.to_array(table).copy()
     if nan_row is not None:
         rows[nan_row] = np.nan
-    table.CopyFrom(numpy_helper.from_array(rows[:num_rows], table.name))
+    lookup.input[0] = "edited"
+    model.graph.initializer.append(numpy_helper.from_array(rows[:num_rows], lookup.input[0]))
     onnx.save(model, path)

@@ -8,6 +8,7 @@ from proteus.backend.generation import EnginePort
 from proteus.backend.startup import load_deployment, version_folder
 from proteus.language.engine import OnnxEngine
 from proteus.language.tokenizer import load_tokenizer
+from proteus.manifest import Manifest
 
 
 class TritonPythonModel:
@@ -16,10 +17,8 @@ class TritonPythonModel:
         engine = OnnxEngine(
             version_folder(args),
             load_tokenizer(deployment.checkpoint_path),
-            slots=deployment.llm.slots,
-            context_tokens=deployment.llm.context_tokens,
-            max_queue=deployment.llm.max_queue,
-            threads=deployment.llm.threads,
+            deployment.llm,
+            revision=Manifest.load(deployment.repository_path).revision,
         )
         self.port = EnginePort(engine)
 

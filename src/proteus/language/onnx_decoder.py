@@ -1,7 +1,7 @@
-"""The language model's two ONNX graphs over fixed slots of keys and values, written in place.
+"""The language model's ONNX graph over fixed slots of keys and values, written in place.
 
-B rows of a batch, T prompt tokens, D width, V vocabulary. Past and present of a layer are the same memory
-(GroupQueryAttention): a prefill sees one slot of it, a decode step the first B slots.
+B rows of a batch, S new tokens of a prompt, R visual rows, D width, V vocabulary. Past and present of a layer are the
+same memory (GroupQueryAttention): a prefill sees one slot of it, a decode step a range of slots.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import onnxruntime as ort
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proteus.deployment import DeploymentError
-from proteus.language.generation import GenerationRequest
 from proteus.language.kv_slots import KvSlots
+from proteus.manifest import FORMAT
 
 Floats = npt.NDArray[np.float32]
 MANIFEST = "export.json"
+# The attention operator takes so many new positions at a time. One left over is computed by another kernel, whose sums
+# differ in the last bits (docs/decisions/0012): a chunk is cut so that none is.
+_ATTENTION_ROWS = 64
+_LAST_ROWS = 2
 
 
 class DecoderManifest(BaseModel):
@@ -27,6 +31,7 @@ class DecoderManifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    format: int
     hidden_size: int
     vocab_size: int
     num_layers: int
@@ -40,101 +45,110 @@ class DecoderManifest(BaseModel):
     def load(cls, folder: Path) -> DecoderManifest:
         """Raises DeploymentError naming the file and the fix."""
         path = folder / MANIFEST
+        fix = "export the checkpoint: make export CHECKPOINT=folder"
         try:
-            return cls.model_validate_json(path.read_bytes())
+            manifest = cls.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            raise DeploymentError(
-                f"{path} is missing or wrong", fix="export the checkpoint: make export CHECKPOINT=folder"
-            ) from error
+            raise DeploymentError(f"{path} is missing or wrong", fix=fix) from error
+        if manifest.format != FORMAT:
+            raise DeploymentError(f"{path} has format {manifest.format}", limit=f"format = {FORMAT}", fix=fix)
+        return manifest
 
 
 @dataclass(frozen=True, slots=True)
 class StepBinding:
-    """One decode step of a fixed number of rows, bound to its memory once."""
+    """One decode step of a range of slots, bound to its memory once."""
 
-    embed: ort.IOBinding
-    decode: ort.IOBinding
+    run: ort.IOBinding
+    token_ids: npt.NDArray[np.int64]  # (B,)
+    lengths: npt.NDArray[np.int32]  # (B,)
+    logits: Floats  # (B, V)
 
 
 class OnnxDecoder:
     """Not thread-safe: one thread runs prefills and steps, one after the other."""
 
     def __init__(self, folder: Path, manifest: DecoderManifest, slots: KvSlots, *, threads: int) -> None:
-        self._embedding = _session(folder / "embedding.onnx", threads)
-        self._decoder = _session(folder / "decoder.onnx", threads)
+        self._session = _session(folder / "decoder.onnx", threads)
         self._slots = slots
-        rows, width = slots.num_slots, manifest.hidden_size
+        rows = slots.num_slots
         self._token_ids = np.zeros((rows, 1), dtype=np.int64)
-        self._positions = np.zeros((rows, 1), dtype=np.int64)
-        self._embeds = np.zeros((rows, 1, width), dtype=np.float32)
-        self._last_places = np.zeros(rows, dtype=np.int32)  # seqlens_k: where each row's new token goes
+        self._last_places = np.zeros(rows, dtype=np.int32)  # seqlens_k: where each row's last new token goes
         self._total_len = np.zeros((), dtype=np.int32)
         self._logits = np.zeros((rows, manifest.vocab_size), dtype=np.float32)
-        self._steps = [self._bind_step(num_rows) for num_rows in range(1, rows + 1)]
+        self._no_rows = np.zeros((0, manifest.hidden_size), dtype=np.float32)
+        self._no_places = np.zeros((0, 2), dtype=np.int64)
+        self._prefills = [self._bind_slots(slot, 1) for slot in range(rows)]
+        self._steps: dict[tuple[int, int], StepBinding] = {}
 
-    def prefill(self, slot: int, request: GenerationRequest) -> Floats:
-        """Run the prompt into a slot, visual tokens in place of its placeholders; logits of the last token, (V,)."""
-        ids = request.input_ids.astype(np.int64)[None]
-        num_tokens = ids.shape[1]
-        embeds: Floats = self._embedding.run(["inputs_embeds"], {"input_ids": ids})[0]  # (1, T, D)
-        row = 0
-        for start, length in request.visual_spans:
-            if request.visual_tokens is not None:
-                embeds[0, start : start + length] = request.visual_tokens[row : row + length]
-            row += length
-        positions = np.arange(num_tokens, dtype=np.int64)[None]
-        last_place, total_len = np.array([num_tokens - 1], dtype=np.int32), np.array(num_tokens, dtype=np.int32)
+    def prefill(
+        self, slot: int, token_ids: npt.NDArray[np.int64], start: int, rows: Floats, places: npt.NDArray[np.int64]
+    ) -> Floats:
+        """Append `token_ids` (S,) to a slot that holds `start` tokens; `rows` (R, D) stand for the ids at `places` (R,)
+        of the chunk, in rising order. Logits of the last token, (V,).
+
+        Keys, values and logits have the same bits however a prompt is cut, as long as no chunk has only one token.
+        """
+        num_tokens = len(token_ids)
+        if num_tokens % _ATTENTION_ROWS == 1 and num_tokens > 1:
+            cut = num_tokens - _LAST_ROWS
+            near = int(np.searchsorted(places, cut))
+            self._prefill(slot, token_ids[:cut], start, rows[:near], places[:near])
+            return self._prefill(slot, token_ids[cut:], start + cut, rows[near:], places[near:] - cut)
+        return self._prefill(slot, token_ids, start, rows, places)
+
+    def step(self, first: int, token_ids: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> Floats:
+        """Append one token to each of the B slots from `first` on, which hold `lengths` tokens; logits (B, V), valid
+        until the next step. A row nobody decodes in writes one place beyond what its slot holds: give its true length.
+        """
+        num_rows = len(token_ids)
+        bound = self._steps.get((first, num_rows)) or self._bind_step(first, num_rows)
+        bound.token_ids[:] = token_ids
+        bound.lengths[:] = lengths
+        self._total_len[()] = max(lengths.tolist()) + 1
+        self._session.run_with_iobinding(bound.run)
+        return bound.logits
+
+    def _prefill(
+        self, slot: int, token_ids: npt.NDArray[np.int64], start: int, rows: Floats, places: npt.NDArray[np.int64]
+    ) -> Floats:
+        end = start + len(token_ids)
+        given = {
+            "input_ids": np.ascontiguousarray(token_ids, dtype=np.int64)[None],
+            "visual_rows": np.ascontiguousarray(rows, dtype=np.float32) if len(places) else self._no_rows,
+            "visual_places": np.stack([np.zeros_like(places), places], axis=1) if len(places) else self._no_places,
+        }
+        last_place = np.array([end - 1], dtype=np.int32)
         logits: Floats = np.empty(self._logits.shape[1], dtype=np.float32)
-        binding = self._bind(embeds, positions, last_place, total_len, logits[None], slice(slot, slot + 1))
-        self._decoder.run_with_iobinding(binding)
+        binding = self._prefills[slot]
+        for name, array in given.items():
+            _bind_input(binding, name, array)
+        _bind_input(binding, "seqlens_k", last_place)
+        _bind_output(binding, "logits", logits[None])
+        self._total_len[()] = end
+        self._session.run_with_iobinding(binding)
         return logits
 
-    def step(self, token_ids: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> Floats:
-        """Append one token to each of the first B slots, which hold `lengths` tokens; logits (B, V), valid until the
-        next step. A row of length 0 writes only into place 0 of its slot: right for a free slot, and for no other."""
-        num_rows = len(token_ids)
-        self._token_ids[:num_rows, 0] = token_ids
-        self._positions[:num_rows, 0] = lengths
-        self._last_places[:num_rows] = lengths
-        self._total_len[()] = lengths.max() + 1
-        bound = self._steps[num_rows - 1]
-        self._embedding.run_with_iobinding(bound.embed)
-        self._decoder.run_with_iobinding(bound.decode)
-        return self._logits[:num_rows]
-
-    def _bind_step(self, num_rows: int) -> StepBinding:
-        embed = self._embedding.io_binding()
-        _bind_input(embed, "input_ids", self._token_ids[:num_rows])
-        _bind_output(embed, "inputs_embeds", self._embeds[:num_rows])
-        decode = self._bind(
-            self._embeds[:num_rows],
-            self._positions[:num_rows],
-            self._last_places[:num_rows],
-            self._total_len,
-            self._logits[:num_rows],
-            slice(0, num_rows),
-        )
-        return StepBinding(embed, decode)
-
-    def _bind(
-        self,
-        embeds: Floats,
-        positions: npt.NDArray[np.int64],
-        last_places: npt.NDArray[np.int32],
-        total_len: npt.NDArray[np.int32],
-        logits: Floats,
-        slots: slice,
-    ) -> ort.IOBinding:
-        binding = self._decoder.io_binding()
-        _bind_input(binding, "inputs_embeds", embeds)
-        _bind_input(binding, "position_ids", positions)
-        _bind_input(binding, "seqlens_k", last_places)
-        _bind_input(binding, "total_len", total_len)
+    def _bind_step(self, first: int, num_rows: int) -> StepBinding:
+        token_ids, lengths = self._token_ids[:num_rows], self._last_places[:num_rows]
+        logits = self._logits[:num_rows]
+        binding = self._bind_slots(first, num_rows)
+        _bind_input(binding, "input_ids", token_ids)
+        _bind_input(binding, "visual_rows", self._no_rows)
+        _bind_input(binding, "visual_places", self._no_places)
+        _bind_input(binding, "seqlens_k", lengths)
         _bind_output(binding, "logits", logits)
+        bound = StepBinding(binding, token_ids[:, 0], lengths, logits)
+        self._steps[first, num_rows] = bound
+        return bound
+
+    def _bind_slots(self, first: int, num_rows: int) -> ort.IOBinding:
+        binding = self._session.io_binding()
+        _bind_input(binding, "total_len", self._total_len)
         for kind, buffers in (("key", self._slots.keys), ("value", self._slots.values)):
             for layer, buffer in enumerate(buffers):
-                _bind_input(binding, f"past_{kind}_{layer}", buffer[slots])
-                _bind_output(binding, f"present_{kind}_{layer}", buffer[slots])
+                _bind_input(binding, f"past_{kind}_{layer}", buffer[first : first + num_rows])
+                _bind_output(binding, f"present_{kind}_{layer}", buffer[first : first + num_rows])
         return binding
 
 
