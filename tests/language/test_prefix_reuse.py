@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -11,12 +12,14 @@ import pytest
 
 from proteus.language.generation import GenerationRequest, Scheduling, Spans
 from proteus.language.kv_slots import KvSlots
+from proteus.language.onnx_decoder import DecoderManifest, OnnxDecoder
 from proteus.language.prefix_reuse import PrefixReuse
 from proteus.language.sampling import Sampling
 from proteus.limits import PrefixCache as PrefixLimits
 
 BLOCK, CONTEXT, LAYERS = 4, 32, 2
 PICTURE = 2
+DEMO = Path(__file__).parents[2] / "model_repository" / "llm" / "1"
 
 
 class Bench:
@@ -28,10 +31,10 @@ class Bench:
         for buffer in self.kv.keys + self.kv.values:
             buffer[...] = rng.random(buffer.shape, dtype=np.float32)
         self.limits = PrefixLimits(block_tokens=BLOCK, max_bytes=max_bytes, max_age_s=60.0)
-        self.reuse = self.of(revision="r1")
+        self.reuse = self.of("r1")
 
-    def of(self, **model: str) -> PrefixReuse:
-        return PrefixReuse(self.limits, self.kv, clock_s=lambda: 0.0, **model)
+    def of(self, revision: str) -> PrefixReuse:
+        return PrefixReuse(self.limits, self.kv, revision=revision)
 
     def same(self, one: int, two: int) -> int:
         """Places from the first on that are alike in two slots."""
@@ -59,17 +62,17 @@ def request_of(
 
 def restored(bench: Bench, donor: GenerationRequest, other: GenerationRequest) -> int:
     """Tokens that another prompt gets in slot 2 from a donor in slot 0; no more and no less than that is copied."""
-    bench.reuse.keep(0, bench.reuse.digests(donor), prefilled=len(donor.input_ids))
+    bench.reuse.keep(bench.reuse.chain_of(donor), 0, len(donor.input_ids))
     num_tokens = len(other.input_ids)
-    got = bench.reuse.restore(2, bench.reuse.digests(other), prompt_tokens=num_tokens, prefilled=0)
-    assert bench.same(0, 2) // BLOCK == -(-got // BLOCK)
+    got = bench.reuse.restore(bench.reuse.chain_of(other), 2, 0, num_tokens)
+    assert bench.same(0, 2) == got
     bench.reuse.check()
     return got
 
 
 @pytest.mark.parametrize(
     ("num_tokens", "expected"),
-    [(1, 0), (3, 0), (4, 0), (5, 3), (6, 4), (8, 4), (9, 7), (10, 8), (16, 12), (17, 15), (18, 16), (32, 16)],
+    [(1, 0), (3, 0), (4, 2), (5, 3), (6, 4), (8, 6), (9, 7), (10, 8), (16, 14), (17, 15), (18, 16), (32, 16)],
 )
 def test_two_tokens_of_a_prompt_are_always_computed(num_tokens: int, expected: int) -> None:
     assert restored(Bench(), request_of(19), request_of(num_tokens)) == expected
@@ -83,22 +86,22 @@ def test_a_slot_is_restored_as_it_was_and_not_beyond() -> None:
 
 def test_a_prompt_that_is_on_its_way_takes_what_another_computed_meanwhile() -> None:
     bench = Bench()
-    digests = bench.reuse.digests(request_of(19))
-    for prefilled, expected in ((0, 0), (2, 2)):
-        assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=prefilled) == expected
-    bench.reuse.keep(0, digests, prefilled=9)
-    assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=2) == 8
-    bench.reuse.keep(0, digests, prefilled=19)
-    assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=10) == 16
-    assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=17) == 17
+    digests = bench.reuse.chain_of(request_of(19))
+    assert bench.reuse.restore(digests, 2, 0, 19) == 0
+    bench.reuse.keep(digests, 0, 9)
+    assert bench.reuse.restore(digests, 2, 4, 19) == 4
+    bench.kv.write(2, 0, bench.kv.view(0, 0, 4))
+    bench.reuse.keep(digests, 0, 19)
+    assert bench.reuse.restore(digests, 2, 8, 19) == 8
+    assert bench.reuse.restore(digests, 2, 17, 19) == 0
     assert bench.same(0, 2) == 16
 
 
 def test_a_donor_that_ended_early_gives_what_it_computed() -> None:
     bench = Bench()
-    digests = bench.reuse.digests(request_of(19))
-    bench.reuse.keep(0, digests, prefilled=11)
-    assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=0) == 8
+    digests = bench.reuse.chain_of(request_of(19))
+    bench.reuse.keep(digests, 0, 11)
+    assert bench.reuse.restore(digests, 2, 0, 19) == 8
 
 
 @pytest.mark.parametrize("scope", ["b", "", "A", "a "])
@@ -106,10 +109,9 @@ def test_another_scope_gets_nothing(scope: str) -> None:
     assert restored(Bench(), request_of(19), request_of(19, scope=scope)) == 0
 
 
-@pytest.mark.parametrize("model", [{"revision": "r2"}, {"revision": "r1", "adapter": "x"}])
-def test_another_revision_or_adapter_has_other_digests(model: dict[str, str]) -> None:
+def test_another_revision_has_other_digests() -> None:
     bench = Bench()
-    assert not set(bench.of(**model).digests(request_of(19))) & set(bench.reuse.digests(request_of(19)))
+    assert not set(bench.of("r2").chain_of(request_of(19))) & set(bench.reuse.chain_of(request_of(19)))
 
 
 SPANS: Spans = ((0, 5), (6, 5))
@@ -147,24 +149,16 @@ def test_the_same_picture_twice_in_one_prompt_is_two_places() -> None:
 
 def test_off_costs_no_digest_and_gives_nothing() -> None:
     bench = Bench(max_bytes=0)
-    digests = bench.reuse.digests(request_of(19))
-    bench.reuse.keep(0, digests, prefilled=19)
+    digests = bench.reuse.chain_of(request_of(19))
+    bench.reuse.keep(digests, 0, 19)
     assert digests == ()
-    assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=0) == 0
+    assert bench.reuse.restore(digests, 2, 0, 19) == 0
 
 
 def test_a_slot_with_a_value_that_is_not_finite_is_kept_up_to_there() -> None:
     bench = Bench()
     bench.kv.values[1][0, 1, 9, 2] = np.nan
     assert restored(bench, request_of(19), request_of(19)) == 8
-
-
-def test_cleared_gives_nothing() -> None:
-    bench = Bench()
-    digests = bench.reuse.digests(request_of(19))
-    bench.reuse.keep(0, digests, prefilled=19)
-    bench.reuse.clear()
-    assert bench.reuse.restore(2, digests, prompt_tokens=19, prefilled=0) == 0
 
 
 def test_random_traffic_of_many_slots_gives_every_prompt_the_values_of_its_own_tokens() -> None:
@@ -177,16 +171,17 @@ def test_random_traffic_of_many_slots_gives_every_prompt_the_values_of_its_own_t
         scope = "ab"[rng.integers(2)]
         request = replace(request_of(len(ids), scope=scope), input_ids=ids)
         truth = [crc32(scope.encode() + ids[: place + 1].tobytes()) % 1_000_003 for place in range(len(ids))]
-        slot, prefilled, digests = int(rng.integers(3)), 0, bench.reuse.digests(request)
+        slot, prefilled, digests = int(rng.integers(3)), 0, bench.reuse.chain_of(request)
         stop = int(rng.integers(1, len(ids) + 1))  # where a client may leave
         while prefilled < stop:
-            cached = bench.reuse.restore(slot, digests, prompt_tokens=len(ids), prefilled=prefilled)
-            hits += cached > prefilled
-            prefilled, end = cached, min(len(ids), cached + int(rng.integers(1, 9)))
+            cached = bench.reuse.restore(digests, slot, prefilled, len(ids))
+            hits += cached > 0
+            prefilled += cached
+            end = min(len(ids), prefilled + int(rng.integers(1, 9)))
             for buffer in bench.kv.keys + bench.kv.values:
                 buffer[slot, :, prefilled:end] = np.array(truth[prefilled:end], dtype=np.float32)[:, None]
             prefilled = end
-            bench.reuse.keep(slot, digests, prefilled=prefilled)
+            bench.reuse.keep(digests, slot, prefilled)
         for buffer in bench.kv.keys + bench.kv.values:
             assert (buffer[slot, :, :prefilled] == np.array(truth[:prefilled])[:, None]).all()
     bench.reuse.check()
@@ -196,15 +191,60 @@ def test_random_traffic_of_many_slots_gives_every_prompt_the_values_of_its_own_t
     assert figures.held_blocks <= 12
 
 
+def test_a_cached_prompt_has_the_bits_of_one_that_was_computed() -> None:
+    """Keys, values and logits of the demo's decoder; pictures among the text, chunks of any length, blocks evicted."""
+    manifest = DecoderManifest.load(DEMO)
+    kv = KvSlots(2, manifest.num_layers, (manifest.num_kv_heads, 256, manifest.head_dim))
+    decoder = OnnxDecoder(DEMO, manifest, kv, threads=1)
+    limits = PrefixLimits(block_tokens=16, max_bytes=24 * 16 * kv.bytes_per_token, max_age_s=60.0)
+    reuse = PrefixReuse(limits, kv, revision="r1")
+    rng = np.random.default_rng(0)
+    pictures = rng.normal(size=(2, 36, manifest.hidden_size)).astype(np.float32)
+    base = rng.integers(10, manifest.vocab_size, 160)
+
+    def prefill(slot: int, request: GenerationRequest, digests: tuple[bytes, ...]) -> tuple[list[float], int]:
+        ids, rows, num_cached, at = request.input_ids.astype(np.int64), request.visual_tokens, 0, 0
+        places = np.flatnonzero(ids == manifest.image_token_id)
+        while at < len(ids):
+            cached = reuse.restore(digests, slot, at, len(ids))
+            num_cached, at = num_cached + cached, at + cached
+            end = min(len(ids), at + int(rng.integers(2, 90)))
+            end = len(ids) if end == len(ids) - 1 else end
+            first, last = np.searchsorted(places, (at, end))
+            chunk_rows = np.zeros((0, manifest.hidden_size), np.float32) if rows is None else rows[first:last]
+            logits = decoder.prefill(slot, ids[at:end], at, chunk_rows, places[first:last] - at)
+            at = end
+            reuse.keep(digests, slot, at)
+        return logits.tolist(), num_cached
+
+    hits = 0
+    for _ in range(60):
+        num_tokens = int(rng.integers(2, 160))
+        ids = np.concatenate([base[: (same := int(rng.integers(num_tokens)))], base[::-1][: num_tokens - same]])
+        spans = tuple((start, 36) for start in (20, 60)[: rng.integers(3)] if start + 36 < num_tokens)
+        for start, length in spans:
+            ids[start : start + length] = manifest.image_token_id
+        rows = np.concatenate([pictures[rng.integers(2)] for _ in spans]) if spans else None
+        request = replace(request_of(1), input_ids=ids.astype(np.int32), visual_spans=spans, visual_tokens=rows)
+        computed, none = prefill(0, request, ())
+        given, num_cached = prefill(1, request, reuse.chain_of(request))
+        hits += num_cached
+        assert none == 0
+        assert given == computed
+        assert np.array_equal(kv.view(0, 0, num_tokens), kv.view(1, 0, num_tokens))
+    assert hits > 500
+    assert reuse.figures().evicted_for_room > 50
+
+
 def test_memory_is_flat_over_ten_thousand_prompts() -> None:
     bench = Bench(max_bytes=12 * BLOCK * Bench().kv.bytes_per_token)
 
     def serve(numbers: range) -> None:
         for number in numbers:
             request = request_of(13, ((0, 2),), [0, 0], keys=(number.to_bytes(4, "big"),))
-            digests = bench.reuse.digests(request)
-            prefilled = bench.reuse.restore(0, digests, prompt_tokens=13, prefilled=0)
-            bench.reuse.keep(0, digests, prefilled=13)
+            digests = bench.reuse.chain_of(request)
+            prefilled = bench.reuse.restore(digests, 0, 0, 13)
+            bench.reuse.keep(digests, 0, 13)
             bench.reuse.count(prompt_tokens=13, cached_tokens=prefilled)
 
     serve(range(500))
