@@ -38,11 +38,26 @@ def test_the_lowest_logit_is_wanted_at_the_first_token_and_now_and_then() -> Non
     assert wanted == [0, CONSTANT_EVERY, 2 * CONSTANT_EVERY]
 
 
-def test_the_same_token_at_the_same_logit_is_stuck_after_a_while() -> None:
+def stuck_at(lowests: list[float], health: Health | None = None) -> int | None:
+    """The token, from 0, at which a best logit that never moves is called stuck."""
+    health = health or Health()
+    for token, lowest in enumerate(lowests):
+        if health.check(5, 12.5, lowest if health.wants_lowest else None) is not None:
+            return token
+    return None
+
+
+def test_a_row_that_does_not_move_is_stuck_after_a_while() -> None:
+    assert stuck_at([-1.0] * 200) == STUCK_AFTER - 1
     health = Health()
     for _ in range(STUCK_AFTER - 1):
-        assert health.check(5, 12.5) is None
-    assert health.check(5, 12.5) == f"token 5 had the logit 12.5 {STUCK_AFTER} times in a row"
+        assert health.check(5, 12.5, -1.0) is None
+    assert health.check(5, 12.5, -1.0) == f"token 5 had the logit 12.5 {STUCK_AFTER} times in a row"
+
+
+def test_a_best_logit_that_rounding_keeps_is_not_stuck_while_the_lowest_moves() -> None:
+    assert stuck_at([-1.0 - token // 10 for token in range(500)]) is None
+    assert stuck_at([-math.inf] * 200) == STUCK_AFTER - 1  # a masked token says nothing
 
 
 @pytest.mark.parametrize("other", [(6, 12.5), (5, math.nextafter(12.5, 13))])
@@ -50,7 +65,7 @@ def test_another_token_or_another_last_bit_in_between_is_a_sign_of_life(other: t
     health = Health()
     for _ in range(3):
         for _ in range(STUCK_AFTER - 1):
-            assert health.check(5, 12.5) is None
+            assert health.check(5, 12.5, -1.0 if health.wants_lowest else None) is None
         assert health.check(*other) is None
 
 
