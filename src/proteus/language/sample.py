@@ -165,10 +165,9 @@ def _nucleus(weights: Weights, top_p: float) -> Ids:
     """Places, ascending, of the most likely tokens that together reach top_p: all but the tail of 1 - top_p."""
     total = float(weights.sum())
     tail = (1 - top_p) * total
-    for floor in (
-        *(FLOORS if len(weights) > FEW else ()),
-        tail / len(weights),
-    ):  # all below the last one are together less than the tail
+    # What lies below the last floor is together less than the tail; a higher one saves sorting.
+    floors = (*(FLOORS if len(weights) > FEW else ()), tail / len(weights))
+    for floor in floors:
         places = np.flatnonzero(weights >= floor)
         likely = weights[places]
         rest = total - float(likely.sum())
