@@ -15,9 +15,13 @@ from onnx import numpy_helper
 def copy(folder: Path, to: Path, **manifest: Any) -> Path:
     """The llm folder of an export, with other values in its manifest."""
     shutil.copytree(folder, to)
-    path = to / "export.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **manifest}))
+    set_manifest(to, **manifest)
     return to
+
+
+def set_manifest(folder: Path, **values: Any) -> None:
+    path = folder / "export.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 def edit_embedding(folder: Path, *, num_rows: int | None = None, nan_row: int | None = None) -> None:

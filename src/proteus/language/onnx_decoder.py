@@ -20,9 +20,7 @@ from proteus.manifest import FORMAT
 
 Floats = npt.NDArray[np.float32]
 MANIFEST = "export.json"
-# The attention operator takes so many new positions at a time. One left over is computed by another kernel, whose sums
-# differ in the last bits (docs/decisions/0012): a chunk is cut so that none is.
-_ATTENTION_ROWS = 64
+# Of a chunk that would leave one row alone: as many are computed by themselves.
 _LAST_ROWS = 2
 
 
@@ -71,6 +69,9 @@ class OnnxDecoder:
     def __init__(self, folder: Path, manifest: DecoderManifest, slots: KvSlots, *, threads: int) -> None:
         self._session = _session(folder / "decoder.onnx", threads)
         self._slots = slots
+        # The attention operator takes 2 * head_dim new positions at a time, or half of that where a core's cache is small.
+        # One position left over goes to another kernel, whose sums differ in the last bits.
+        self._attention_rows = manifest.head_dim
         rows = slots.num_slots
         self._token_ids = np.zeros((rows, 1), dtype=np.int64)
         self._last_places = np.zeros(rows, dtype=np.int32)  # seqlens_k: where each row's last new token goes
@@ -90,7 +91,7 @@ class OnnxDecoder:
         Keys, values and logits have the same bits however a prompt is cut, as long as no chunk has only one token.
         """
         num_tokens = len(token_ids)
-        if num_tokens % _ATTENTION_ROWS == 1 and num_tokens > 1:
+        if num_tokens % self._attention_rows == 1 and num_tokens > 1:
             cut = num_tokens - _LAST_ROWS
             near = int(np.searchsorted(places, cut))
             self._prefill(slot, token_ids[:cut], start, rows[:near], places[:near])
