@@ -69,8 +69,8 @@ class OnnxDecoder:
     def __init__(self, folder: Path, manifest: DecoderManifest, slots: KvSlots, *, threads: int) -> None:
         self._session = _session(folder / "decoder.onnx", threads)
         self._slots = slots
-        # The attention operator takes 2 * head_dim new positions at a time, or half of that where a core's cache is small.
-        # One position left over goes to another kernel, whose sums differ in the last bits.
+        # The attention operator takes 2 * head_dim new positions at a time, or half of that where a core's cache is
+        # small. One position left over goes to another kernel, whose sums differ in the last bits.
         self._attention_rows = manifest.head_dim
         rows = slots.num_slots
         self._token_ids = np.zeros((rows, 1), dtype=np.int64)
