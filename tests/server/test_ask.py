@@ -164,7 +164,7 @@ def test_the_command_prints_the_answer_and_its_bill(server: Server, answer: Answ
 def test_the_command_prints_one_json_document(server: Server, answer: Answer) -> None:
     done = proteus("ask", CHART, QUESTION, "--max-tokens", "32", "--json", "--url", server.ports.grpc_url)
     document = json.loads(done.stdout)
-    assert list(document) == ["text", "finish_reason", "usage", "stages_ms"]
+    assert list(document) == ["text", "finish_reason", "usage", "stages_ms", "choices"]
     assert document["text"] == answer.text
     assert document["usage"]["visual_tokens"] == VISUAL_TOKENS
 

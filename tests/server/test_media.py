@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
-import time
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,12 @@ from PIL import Image
 from proteus.client import Answer, Client, ServerError
 from proteus.launcher import Server
 from tests.preprocess.pictures import EVERY_FORMAT, encode, oriented
+from tests.server.figures import metrics, until
 from tests.server.wire import error_of
 
 CHART = Path(__file__).parents[2] / "client" / "pictures" / "chart.png"
 QUESTION = "Which bar is the tallest?"
 LOSSLESS = {"PNG": {}, "BMP": {}, "TIFF": {}, "WEBP": {"lossless": True}}
-QUEUE_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -129,19 +126,3 @@ def test_nothing_stays_reserved_after_a_storm_of_good_and_bad_requests(server: S
     now = metrics(server)
     assert now['proteus_reserved_peak{resource="requests"}'] >= 1
     assert now["proteus_padding_waste"] == 0.0
-
-
-def metrics(server: Server) -> dict[str, float]:
-    """The door's own figures on Triton's metrics port."""
-    with urllib.request.urlopen(server.ports.metrics_url, timeout=10) as response:
-        lines = response.read().decode().splitlines()
-    found = (re.fullmatch(r"(proteus_\S+(?:\{.*\})?) (\S+)", line) for line in lines)
-    return {match[1]: float(match[2]) for match in found if match is not None}
-
-
-def until(server: Server, holds: Callable[[Mapping[str, float]], bool]) -> bool:
-    """Whether it comes to hold of the figures, which are told once a second."""
-    last_s = time.monotonic() + QUEUE_S
-    while not (held := holds(metrics(server))) and time.monotonic() < last_s:
-        time.sleep(0.2)
-    return held
