@@ -169,6 +169,32 @@ def test_a_task_that_is_cancelled_stops_the_language_model_before_it_gives_back_
     run(scenario())
 
 
+def test_a_stop_on_its_way_arrives_although_the_request_has_ended_meanwhile() -> None:
+    async def scenario() -> None:
+        models, client = Talkers(slow=(0, 1)), Client()
+        chat = door(models)
+        go_on, arrived = asyncio.Event(), list[bytes]()
+
+        async def stop(request_key: bytes) -> None:
+            models.stopped.append(request_key)
+            await go_on.wait()
+            arrived.append(request_key)
+
+        models.stop = stop  # type: ignore[method-assign]
+        task = asyncio.create_task(chat.answer(call("?", n=2), client))
+        while len(client.pieces) < 2:
+            await asyncio.sleep(0.001)
+        client.gone = True
+        await task
+        assert arrived == []
+        go_on.set()
+        while len(arrived) < 2:
+            await asyncio.sleep(0.001)
+        assert set(arrived) == {sent.request_key for sent in models.calls}
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("error", [Unavailable("llm does not answer"), QueueFull("full")])
 def test_a_stop_that_does_not_reach_the_language_model_is_no_error_of_the_request(error: Exception) -> None:
     async def scenario() -> None:
