@@ -83,7 +83,8 @@ class SlotLayer(nn.Module):
         self.qkv = Packed(attention.q_proj, attention.k_proj, attention.v_proj)
         self.q_norm, self.k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
         self.out = Packed(attention.o_proj)
-        self.gate_up = Packed(layer.mlp.gate_proj, layer.mlp.up_proj)
+        # Not packed: taking the halves apart again copies them, and a prefill is slower for it (decisions/0012).
+        self.gate, self.up = Packed(layer.mlp.gate_proj), Packed(layer.mlp.up_proj)
         self.act = layer.mlp.act_fn
         self.down = Packed(layer.mlp.down_proj)
 
@@ -107,8 +108,7 @@ class SlotLayer(nn.Module):
     def leave(self, attended: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What the layer adds to the residual stream in the end, and that stream after attention."""
         normed, hidden = add_and_norm(hidden, self.out(attended), self.norm_mid)
-        gate, up = self.gate_up(normed).split(self.gate_up.widths, dim=-1)
-        return self.down(self.act(gate) * up), hidden
+        return self.down(self.act(self.gate(normed)) * self.up(normed)), hidden
 
 
 class Packed(nn.Module):

@@ -75,7 +75,7 @@ def test_prefill_chunks_and_ragged_decode_are_those_of_transformers(name: str, t
     path = export_graph(graph, tmp_path)
     assert {row.case.split()[0] for row in check_decoder(path, model)} == {"prefill", "ragged", "newcomer"}
     operators = Counter(node.op_type for node in onnx.load(path).graph.node)
-    assert operators["MatMul"] == 4 * len(model.model.language_model.layers)
+    assert operators["MatMul"] == 5 * len(model.model.language_model.layers)
 
 
 def test_every_accepted_text_model_and_rotation_is_among_the_cases() -> None:
