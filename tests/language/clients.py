@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from proteus.language.engine import Event, Failure, Finish, GenerationRequest, OnnxEngine
+from proteus.language.generation import Scheduling
 from proteus.language.sampling import Sampling
+from proteus.limits import Llm
 
 CONTEXT = 128
 SLOTS = 3
@@ -20,6 +22,38 @@ PROMPT = [1, 40, 41, 42, 43]
 OTHERS = ([1, 50, 51], [1, 60, 61, 62, 63, 64, 65, 66, 67], [1, 70], [1, *range(80, 120)])
 LONG = 60  # tokens of an answer that is still going on when something happens to it
 PATIENCE_S = 60.0  # no test waits so long unless something hangs
+
+
+def engine_limits(
+    *,
+    slots: int = SLOTS,
+    context_tokens: int = CONTEXT,
+    max_queue: int = MAX_QUEUE,
+    prefix_bytes: int = 1 << 20,
+    **schedule: Any,
+) -> Llm:
+    """Small chunks and blocks, so that short prompts have several."""
+    knobs = {
+        "policy": "auto",
+        "iteration_tokens": 24,
+        "max_media_prefills": 1,
+        "text_slots": max(1, slots // 3),
+        "max_media_slots": max(1, slots - 1),
+        "media_aging_ms": 50,
+        "batch_aging_ms": 200,
+    }
+    if slots == 1:  # `pools` would leave one kind none
+        knobs["policy"] = "ratio"
+    return Llm.model_validate(
+        {
+            "slots": slots,
+            "context_tokens": context_tokens,
+            "max_queue": max_queue,
+            "threads": 1,
+            "schedule": {**knobs, **schedule},
+            "prefix_cache": {"block_tokens": 8, "max_bytes": prefix_bytes, "max_age_s": 600.0},
+        }
+    )
 
 
 @dataclass
@@ -31,6 +65,8 @@ class Client:
     sampling: Sampling = field(default_factory=Sampling)
     visual_tokens: np.ndarray[Any, np.dtype[np.float32]] | None = None
     visual_spans: tuple[tuple[int, int], ...] = ()
+    scheduling: Scheduling = field(default_factory=Scheduling)
+    media_keys: tuple[bytes, ...] = ()
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     on_event: Callable[[Event | Failure], None] = lambda event: None
     events: list[Event | Failure] = field(default_factory=list)
@@ -42,7 +78,9 @@ class Client:
             input_ids=np.array(self.input_ids, dtype=np.int32),
             visual_tokens=self.visual_tokens,
             visual_spans=self.visual_spans,
+            media_keys=self.media_keys,
             sampling=self.sampling,
+            scheduling=self.scheduling,
         )
         self.engine.submit(request, self._take)
         return self

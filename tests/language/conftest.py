@@ -10,7 +10,7 @@ from proteus.language.engine import OnnxEngine
 from proteus.language.tokenizer import load_tokenizer
 from tests.language import plant
 from tests.language.checkpoints import TOKENIZERS, build_checkpoint
-from tests.language.clients import CONTEXT, LONG, MAX_QUEUE, PROMPT, SLOTS, Client, ask, assert_empty
+from tests.language.clients import LONG, PROMPT, Client, ask, assert_empty, engine_limits
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +32,8 @@ def start_engine(tiny_checkpoint: Path) -> Any:
     """Opens an engine on an llm folder; whoever calls it closes the engine."""
     tokenizer = load_tokenizer(tiny_checkpoint)
 
-    def start(folder: Path, *, slots: int = SLOTS, max_queue: int = MAX_QUEUE) -> OnnxEngine:
-        return OnnxEngine(folder, tokenizer, slots=slots, context_tokens=CONTEXT, max_queue=max_queue, threads=1)
+    def start(folder: Path, **limits: Any) -> OnnxEngine:
+        return OnnxEngine(folder, tokenizer, engine_limits(**limits), revision="tiny")
 
     return start
 

@@ -14,7 +14,7 @@ from proteus.language.engine import Event, Failure, OnnxEngine
 from proteus.language.sampling import Sampling
 from proteus.language.tokenizer import load_tokenizer
 from tests.language import plant
-from tests.language.clients import CONTEXT, LONG, OTHERS, PROMPT, Client, Gate, ask
+from tests.language.clients import CONTEXT, LONG, OTHERS, PROMPT, Client, Gate, ask, engine_limits
 
 IMAGE = 3
 ROWS = np.ones((4, 64), dtype=np.float32)
@@ -170,9 +170,9 @@ def test_stage_times_add_up(whole: Client) -> None:
 
 def test_a_context_beyond_the_checkpoints_positions_is_refused_at_load(llm_folder: Path, tiny_checkpoint: Path) -> None:
     with pytest.raises(DeploymentError, match=r"context_tokens = 513; limit: the checkpoint knows 512 positions"):
-        OnnxEngine(llm_folder, load_tokenizer(tiny_checkpoint), slots=1, context_tokens=513, max_queue=1, threads=1)
+        OnnxEngine(llm_folder, load_tokenizer(tiny_checkpoint), engine_limits(context_tokens=513), revision="tiny")
 
 
 def test_a_folder_without_an_export_is_refused_at_load(tmp_path: Path, tiny_checkpoint: Path) -> None:
     with pytest.raises(DeploymentError, match=r"export\.json is missing or wrong; fix: export the checkpoint"):
-        OnnxEngine(tmp_path, load_tokenizer(tiny_checkpoint), slots=1, context_tokens=8, max_queue=1, threads=1)
+        OnnxEngine(tmp_path, load_tokenizer(tiny_checkpoint), engine_limits(), revision="tiny")

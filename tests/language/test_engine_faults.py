@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proteus.errors import InternalError, InvalidRequest, QueueFull, Unavailable
+from proteus.errors import BrokenModel, InternalError, InvalidRequest, QueueFull, Unavailable
 from proteus.language.engine import Event, Failure, OnnxEngine
 from proteus.language.sampling import Sampling
 from tests.language import plant
@@ -112,7 +112,7 @@ def test_logits_that_are_not_finite_fail_their_request_only(
     engine = start_engine(tmp_path / "1")
     good = Client(engine, PROMPT, Sampling(max_tokens=LONG)).submit()
     bad = Client(engine, [1, spoilt, 5], Sampling(max_tokens=LONG)).submit().wait()
-    assert str(bad.failure.error) == str(InternalError())
+    assert str(bad.failure.error) == str(BrokenModel())
     assert good.wait().ids == whole.ids
     assert ask(engine, PROMPT, max_tokens=LONG).ids == whole.ids
     assert_empty(engine)

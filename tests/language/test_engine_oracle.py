@@ -16,7 +16,7 @@ from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import PromptRenderer
 from proteus.language.sampling import Sampling
 from proteus.language.tokenizer import load_tokenizer
-from tests.language.clients import Client
+from tests.language.clients import Client, engine_limits
 
 pytestmark = pytest.mark.oracle
 
@@ -128,10 +128,8 @@ def engine(tiny_export: Path, tiny_checkpoint: Path) -> Any:
     engine = OnnxEngine(
         tiny_export / "model_repository" / "llm" / "1",
         load_tokenizer(tiny_checkpoint),
-        slots=5,
-        context_tokens=256,
-        max_queue=NUM_CASES,
-        threads=1,
+        engine_limits(slots=5, context_tokens=256, max_queue=NUM_CASES),
+        revision="tiny",
     )
     yield engine
     engine.check()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from proteus.backend.generation import EnginePort
+from proteus.backend.metrics import Metrics, Telling
 from proteus.backend.startup import load_deployment, version_folder
 from proteus.language.engine import OnnxEngine
+from proteus.language.figures import ENGINE_FIGURES
 from proteus.language.tokenizer import load_tokenizer
 from proteus.manifest import Manifest
 
@@ -21,10 +23,12 @@ class TritonPythonModel:
             revision=Manifest.load(deployment.repository_path).revision,
         )
         self.port = EnginePort(engine)
+        self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
             self.port.serve(request)
 
     def finalize(self) -> None:
+        self.telling.close()
         self.port.close()

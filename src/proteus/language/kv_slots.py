@@ -5,8 +5,6 @@ G key/value heads, T tokens of context, d width of a head, L layers. Who is in a
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +13,7 @@ KV_VALUE_BYTES = np.dtype(KV_DTYPE).itemsize
 
 
 class KvSlots:
-    """Slots of [G, T, d] per layer. The lowest free slot is taken first, which keeps the decode batch short."""
+    """Slots of [G, T, d] per layer; who is in them is the scheduler's to know."""
 
     def __init__(self, num_slots: int, num_layers: int, slot_shape: tuple[int, int, int]) -> None:
         self.num_slots = num_slots
@@ -25,7 +23,6 @@ class KvSlots:
         self._memory = np.empty((2, num_layers, num_slots, *slot_shape), dtype=KV_DTYPE)
         self._memory.fill(0)
         self.keys, self.values = list(self._memory[0]), list(self._memory[1])  # by layer: [slots, G, T, d]
-        self._free = list(range(num_slots))
 
     @property
     def allocated_bytes(self) -> int:
@@ -50,19 +47,3 @@ class KvSlots:
     def write(self, slot: int, start: int, block: npt.NDArray[np.float32]) -> None:
         """Copy a block into a slot, from place `start` on."""
         self.view(slot, start, start + block.shape[3])[...] = block
-
-    @property
-    def num_free(self) -> int:
-        return len(self._free)
-
-    def take(self) -> int:
-        """The lowest free slot; raises IndexError when there is none."""
-        return heapq.heappop(self._free)
-
-    def release(self, slot: int) -> None:
-        heapq.heappush(self._free, slot)
-
-    def check(self) -> None:
-        """Raises RuntimeError unless every free slot is a slot and is free once."""
-        if len(set(self._free)) != len(self._free) or not set(self._free) <= set(range(self.num_slots)):
-            raise RuntimeError(f"free slots {sorted(self._free)} of {self.num_slots}")

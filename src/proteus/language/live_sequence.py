@@ -1,4 +1,4 @@
-"""One request on its way through the engine: what it has said so far, and what it tells its client."""
+"""One request on its way through the engine: its prompt, what it has said so far, and what it tells its client."""
 
 from __future__ import annotations
 
@@ -8,64 +8,133 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from proteus.language.generation import Emit, Event, Failure, Finish, FinishReason, GenerationRequest
+from proteus.errors import BrokenModel
+from proteus.language.generation import (
+    Emit,
+    Event,
+    Failure,
+    Finish,
+    FinishReason,
+    GenerationRequest,
+    PromptLimits,
+    TokenLogprobs,
+)
+from proteus.language.health import Health
 from proteus.language.sample import Sampler
 from proteus.language.stream import Detokenizer, StopStrings
+from proteus.language.task import Task
 
 log = logging.getLogger(__name__)
+Floats = npt.NDArray[np.float32]
+
+
+class Prompt:
+    """What is to be computed, and under which digests its blocks are kept.
+
+    T tokens, R rows of pictures, D width.
+    """
+
+    def __init__(self, request: GenerationRequest, digests: tuple[bytes, ...]) -> None:
+        self.ids = request.input_ids.astype(np.int64)  # (T,)
+        self.digests = digests  # of its full blocks
+        places = [np.arange(start, start + length) for start, length in request.visual_spans]
+        self._places = np.concatenate(places) if places else np.zeros(0, dtype=np.int64)  # (R,), ascending
+        self._rows = request.visual_tokens  # (R, D)
+
+    def piece(self, start: int, stop: int, width: int) -> tuple[npt.NDArray[np.int64], Floats, npt.NDArray[np.int64]]:
+        """Ids from `start` to `stop`, the rows of pictures among them, and their places in the piece."""
+        first, last = np.searchsorted(self._places, (start, stop))
+        rows = np.zeros((0, width), dtype=np.float32) if self._rows is None else self._rows[first:last]
+        return self.ids[start:stop], rows, self._places[first:last] - start
+
+    def forget_rows(self) -> None:
+        """Once all is computed; the rows of a picture are the largest thing a request holds."""
+        self._rows = None
 
 
 class LiveSequence:
-    """Used by the engine's thread only, once submitted."""
+    """Used by the engine's thread only, once submitted. Its `task` is what the scheduler knows of it."""
 
     def __init__(
         self,
         request: GenerationRequest,
         emit: Emit,
         *,
+        digests: tuple[bytes, ...],
         detokenizer: Detokenizer,
         eos_token_ids: frozenset[int],
-        context_tokens: int,
-        vocab_size: int,
+        limits: PromptLimits,
     ) -> None:
-        sampling = request.sampling
-        self.request = request
+        sampling, scheduling = request.sampling, request.scheduling
+        num_prompt = len(request.input_ids)
+        self.task = Task(
+            key=request.request_key,
+            latency_class=scheduling.latency_class,
+            tenant=scheduling.tenant,
+            prompt_tokens=num_prompt,
+            visual_tokens=sum(length for _, length in request.visual_spans),
+            max_tokens=min(sampling.max_tokens, limits.context_tokens - num_prompt),
+            deadline_s=scheduling.deadline_s,
+        )
+        self.prompt = Prompt(request, digests)
+        self.cached_tokens = 0
         self.last_token = -1
-        self.num_tokens = 0  # of the answer
-        self._emit = emit
-        self._max_tokens = min(sampling.max_tokens, context_tokens - len(request.input_ids))
         self._stop_ids = eos_token_ids.union(sampling.stop_token_ids)
-        self.sampler = Sampler(sampling, prompt_ids=_text_ids(request), stop_ids=self._stop_ids, vocab_size=vocab_size)
+        self._sampler = Sampler(
+            sampling,
+            prompt_ids=request.input_ids[request.input_ids != limits.image_token_id],
+            stop_ids=self._stop_ids,
+            vocab_size=limits.vocab_size,
+        )
+        self._health = Health()
+        self._wants_logprobs = sampling.logprobs
+        self._emit = emit
         self._text = detokenizer.stream()
         self._stops = StopStrings(sampling.stop)
+        self._num_tokens = 0  # of the answer
         self._submitted_ns = time.monotonic_ns()
-        self._admitted_ns = self._first_token_ns = 0  # 0: not yet
+        self._placed_ns = self._first_token_ns = 0  # 0: not yet
 
     @property
-    def num_in_slot(self) -> int:
-        """Tokens whose keys and values are in the slot: all but the last one chosen."""
-        return len(self.request.input_ids) + self.num_tokens - 1
+    def computed_tokens(self) -> int:
+        """Of the prompt, not taken from the prefix cache."""
+        return self.task.prefilled - self.cached_tokens
 
-    def note_admitted(self) -> None:
-        self._admitted_ns = time.monotonic_ns()
+    @property
+    def num_tokens(self) -> int:
+        """Of the answer so far."""
+        return self._num_tokens
 
-    def accept(self, token_id: int) -> Event:
-        """Take the next token; what the client is told, with `finish` where a stop or the length ends the answer."""
-        self.num_tokens += 1
-        self.last_token = token_id
-        if self.num_tokens == 1:
+    def note_placed(self) -> None:
+        """It has a slot from now on."""
+        self._placed_ns = time.monotonic_ns()
+
+    def next_event(self, logits: Floats, highest: int, peak: float) -> Event:
+        """Choose the next token from logits (V,), whose argmax and maximum are given; what the client is told of it.
+
+        With `finish` where a stop or the length ends the answer. Raises BrokenModel, or InvalidRequest where sampling
+        leaves no token.
+        """
+        lowest = float(logits.min()) if self._health.wants_lowest else None
+        if (broken := self._health.check(highest, peak, lowest)) is not None:
+            log.error("%s", broken)
+            raise BrokenModel
+        token_id = self.last_token = self._sampler.choose(logits, highest, peak)
+        logprobs = (self._sampler.logprobs(logits, token_id),) if self._wants_logprobs else ()
+        self._num_tokens += 1
+        if self._num_tokens == 1:
             self._first_token_ns = time.monotonic_ns()
         if token_id in self._stop_ids:
-            return self._last_event("stop", (token_id,), "")
+            return self._last_event("stop", "", token_id, logprobs)
         text = self._stops.push(self._text.push(token_id))
         if self._stops.found:
-            return self._last_event("stop", (token_id,), text)
-        if self.num_tokens >= self._max_tokens:
-            return self._last_event("length", (token_id,), text)
-        return Event(token_ids=(token_id,), text=text)
+            return self._last_event("stop", text, token_id, logprobs)
+        if self._num_tokens >= self.task.max_tokens:
+            return self._last_event("length", text, token_id, logprobs)
+        return Event(token_ids=(token_id,), text=text, logprobs=logprobs)
 
     def cancelled(self) -> Event:
-        return self._last_event("cancelled", (), "")
+        return self._last_event("cancelled", "")
 
     def send(self, event: Event | Failure) -> bool:
         """Whether the client took it; where not, there is nobody left to tell."""
@@ -76,31 +145,25 @@ class LiveSequence:
             return False
         return True
 
-    def _last_event(self, reason: FinishReason, token_ids: tuple[int, ...], text: str) -> Event:
+    def _last_event(
+        self, reason: FinishReason, text: str, token_id: int | None = None, logprobs: tuple[TokenLogprobs, ...] = ()
+    ) -> Event:
         """With the text that was held back."""
         text += self._stops.push(self._text.flush())
         text += self._stops.flush()
         if self._stops.found and reason == "length":
             reason = "stop"
-        return Event(token_ids=token_ids, text=text, finish=self._timed(reason))
+        token_ids = () if token_id is None else (token_id,)
+        return Event(token_ids=token_ids, text=text, logprobs=logprobs, finish=self._timed(reason))
 
     def _timed(self, reason: FinishReason) -> Finish:
         now = time.monotonic_ns()
-        admitted_ns = self._admitted_ns or now
+        placed_ns = self._placed_ns or now
         first_token_ns = self._first_token_ns or now
         return Finish(
             reason=reason,
-            cached_tokens=0,
-            queue_us=(admitted_ns - self._submitted_ns) // 1000,
-            prefill_us=(first_token_ns - admitted_ns) // 1000,
+            cached_tokens=self.cached_tokens,
+            queue_us=(placed_ns - self._submitted_ns) // 1000,
+            prefill_us=(first_token_ns - placed_ns) // 1000,
             decode_us=(now - first_token_ns) // 1000,
         )
-
-
-def _text_ids(request: GenerationRequest) -> npt.NDArray[np.int32]:
-    """The prompt without the placeholders of its pictures."""
-    is_text = np.ones(len(request.input_ids), dtype=bool)
-    for start, length in request.visual_spans:
-        is_text[start : start + length] = False
-    text_ids: npt.NDArray[np.int32] = request.input_ids[is_text]
-    return text_ids

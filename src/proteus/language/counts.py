@@ -1,0 +1,38 @@
+"""What the engine counts since its start: tokens, time, ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from proteus.language.live_sequence import LiveSequence
+
+COMPLETE = ("stop", "length")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Changed by the engine's thread alone."""
+
+    iterations: int = 0
+    prefilled_tokens: int = 0  # computed
+    cached_tokens: int = 0  # taken from the prefix cache instead
+    output_tokens: int = 0
+    wasted_prefill_tokens: int = 0  # computed for requests that were stopped or failed
+    wasted_decode_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)  # finish reasons and error codes
+
+    def note_prefill(self, tokens: int, seconds: float) -> None:
+        self.prefilled_tokens += tokens
+        self.prefill_s += seconds
+
+    def ended(self, sequence: LiveSequence, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+        if outcome not in COMPLETE:
+            self.wasted_prefill_tokens += sequence.computed_tokens
+            self.wasted_decode_tokens += sequence.num_tokens
+
+    def copy(self) -> Counts:
+        return replace(self, outcomes=self.outcomes.copy())
