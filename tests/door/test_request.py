@@ -78,6 +78,8 @@ def test_parts_keep_their_order() -> None:
         ({"logit_bias": {"5": 100.5}}, ["logit_bias.5 = 100.5", "less than or equal to 100"]),
         ({"logit_bias": {"5": True}}, ["logit_bias.5 = true"]),
         ({"logit_bias": {"five": 1}}, ['logit_bias names "five"', "a token id in decimal digits"]),
+        ({"logit_bias": {"[key]": 1}}, ['logit_bias names "[key]"']),
+        ({"[key]": 1}, ["unknown field [key]"]),
         ({"logit_bias": {"05": 1}}, ['logit_bias names "05"']),
         ({"logit_bias": {"-1": 1}}, ['logit_bias names "-1"']),
         ({"logit_bias": {"1_0": 1}}, ['logit_bias names "1_0"']),

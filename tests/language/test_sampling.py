@@ -144,6 +144,7 @@ def test_what_is_left_out_is_greedy() -> None:
         ({"[key]": 1}, r"unknown field sampling\.\[key\]"),
         ({"a\nb": 1}, r"unknown field sampling\.a\\nb; limit"),
         ({"b" * 5000: 1}, r"unknown field sampling\.bb"),
+        ({"logit_bias": dict.fromkeys(map(str, range(1000)), "x")}, r"sampling has 1,000 mistakes"),
         ({"top_q": 1}, r"unknown field sampling\.top_q; limit: known are max_tokens, min_tokens"),
         ([], r"sampling = \[\]"),
     ],

@@ -200,7 +200,7 @@ def _translate(error: ValidationError) -> InvalidRequest:
         return InvalidRequest(f"{field} is missing{more}", fix=FIXES[kind])
     if kind == "extra_forbidden":
         return InvalidRequest(f"unknown field {field}{more}", fix=FIXES[kind])
-    if "[key]" in first["loc"]:
+    if first["loc"][2:] == ("[key]",):  # an id of logit_bias
         name = shorten(json.dumps(first["input"]))
         return InvalidRequest(
             f"logit_bias names {name}{more}", limit="a token id in decimal digits", fix="correct the id"

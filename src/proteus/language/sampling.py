@@ -15,6 +15,7 @@ from proteus.errors import InvalidRequest
 
 MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
 MAX_BIASES = 1024
+MAX_MISTAKES = 100  # that are listed: to list a million stops every other answer for seconds
 
 
 class LogitBias(Mapping[int, float]):
@@ -137,6 +138,8 @@ def _check_together(sampling: Sampling) -> None:
 
 
 def _translate(error: ValidationError) -> InvalidRequest:
+    if error.error_count() > MAX_MISTAKES:
+        return InvalidRequest(f"sampling has {error.error_count():,} mistakes", fix="correct it")
     first = error.errors(include_url=False)[0]
     name = ".".join(["sampling", *map(str, first["loc"])])
     field = json.dumps(name, ensure_ascii=False)[1:-1][:MAX_VALUE_CHARS]  # a client's name may be anything
