@@ -19,6 +19,7 @@ from proteus.door.named import StopRequest, StopTarget
 from proteus.door.request import ChatRequest
 from proteus.errors import ProteusError
 from proteus.families.table import KNOWN
+from proteus.language.figures import ENGINE_FIGURES
 from tests.test_architecture import ROW_OF
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +44,7 @@ def test_operating_tells_what_to_do_about_every_error(code: str) -> None:
     assert f"`{code}`" in OPERATING or f"`{code}:" in OPERATING
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+@pytest.mark.parametrize("figure", [*FIGURES, *ENGINE_FIGURES], ids=lambda figure: figure.name)
 def test_operating_tells_every_metric_and_its_label(figure: object) -> None:
     name, label = getattr(figure, "name", ""), getattr(figure, "label", "")
     (row,) = (line for line in OPERATING.splitlines() if line.startswith(f"| `{name}` |"))

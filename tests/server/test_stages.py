@@ -158,6 +158,44 @@ def test_finish_and_stage_times_come_with_the_last_event_only(stream: Stream) ->
     assert (events[-1].as_numpy("stage_us") >= 0).all()
 
 
+def test_logprobs_are_told_by_id_with_each_event_where_they_are_asked_for(stream: Stream) -> None:
+    stream.send(input_ids=PROMPT, sampling=ask_for(6, logprobs=True, top_logprobs=2))
+    told = [entry for event in stream.rest() for entry in json.loads(event.as_numpy("logprobs").tobytes())]
+    stream.send(input_ids=PROMPT, sampling=ask_for(6))
+    plain = stream.rest()
+    assert [entry["token_id"] for entry in told] == [id_ for event in plain for id_ in event.as_numpy("token_ids")]
+    assert all(entry["logprob"] <= entry["top"][0][1] <= 0 and len(entry["top"]) == 2 for entry in told)
+    assert all(event.as_numpy("logprobs") is None for event in plain)
+
+
+def test_a_prompt_is_reused_in_its_own_scope_only(stream: Stream) -> None:
+    prompt = np.array([1, 3, *range(20, 90), 5], dtype=np.int32)
+
+    def cached(cache_scope: str) -> int:
+        stream.send(
+            input_ids=prompt, sampling=ask_for(2), scheduling=octets(json.dumps({"cache_scope": cache_scope}).encode())
+        )
+        return int(stream.rest()[-1].as_numpy("cached_tokens")[0])
+
+    assert [cached(scope) for scope in ("stages a", "stages b", "stages a")] == [0, 0, 64]
+
+
+def test_a_request_whose_deadline_is_over_before_it_gets_a_slot_is_refused(server: Server, stream: Stream) -> None:
+    slots = Deployment.load(DEMO).llm.slots
+    holding = Stream(server.ports.grpc_url)
+    keys = [os.urandom(16) for _ in range(slots)]
+    for key in keys:
+        holding.send(input_ids=PROMPT, sampling=ask_for(1000), request_key=octets(key))
+    for _ in keys:
+        holding.next()
+    stream.send(input_ids=PROMPT, sampling=ask_for(2), scheduling=octets(b'{"deadline_ms": 1}'))
+    with pytest.raises(InferenceServerException, match="deadline_exceeded"):
+        stream.next()
+    for key in keys:
+        stream.send(request_key=octets(key), stop=np.array([True]))
+    holding.close()
+
+
 def test_stop_request_ends_the_request_it_names(server: Server, stream: Stream) -> None:
     key = os.urandom(16)
     stream.send(input_ids=PROMPT, sampling=ask_for(900), request_key=octets(key))
@@ -193,6 +231,13 @@ def test_client_that_leaves_the_language_model_frees_its_slots(server: Server, s
         ({"input_ids": PROMPT, "visual_tokens": np.zeros((3, 192), np.float32)}, ["visual_tokens has shape [3, 192]"]),
         ({"input_ids": PROMPT, "visual_spans": np.array([[2, 2]], np.int32)}, ["visual_spans", "placeholder"]),
         ({"input_ids": np.full(2000, 9, np.int32)}, ["prompt_too_long", "2,000 tokens"]),
+        (
+            {"input_ids": PROMPT, "media_keys": np.zeros((1, 32), np.uint8)},
+            ["media_keys has 1 keys"],
+        ),
+        ({"input_ids": PROMPT, "scheduling": octets(b"[]")}, ["scheduling = []"]),
+        ({"input_ids": PROMPT, "scheduling": octets(b'{"latency_class": "first"}')}, ["scheduling.latency_class"]),
+        ({"input_ids": PROMPT, "sampling": ask_for(4, logit_bias={"512": 1})}, ["logit_bias", "512"]),
     ],
 )
 def test_language_model_refuses_what_does_not_fit(
