@@ -18,15 +18,21 @@ class Counts:
     prefilled_tokens: int = 0  # computed
     cached_tokens: int = 0  # taken from the prefix cache instead
     output_tokens: int = 0
+    given_up_tokens: int = 0  # of chunks that gave way to text, and are computed anew
     wasted_prefill_tokens: int = 0  # computed for requests that were stopped or failed
     wasted_decode_tokens: int = 0
     prefill_s: float = 0.0
+    given_up_s: float = 0.0
     decode_s: float = 0.0
     outcomes: Counter[str] = field(default_factory=Counter)  # finish reasons and error codes
 
     def note_prefill(self, tokens: int, seconds: float) -> None:
         self.prefilled_tokens += tokens
         self.prefill_s += seconds
+
+    def note_given_up(self, tokens: int, seconds: float) -> None:
+        self.given_up_tokens += tokens
+        self.given_up_s += seconds
 
     def ended(self, sequence: LiveSequence, outcome: str) -> None:
         self.outcomes[outcome] += 1

@@ -87,10 +87,11 @@ class OnnxEngine:
         self._batch = Batch(
             tasks=(), sequences=(), slots=np.zeros(0, np.intp), rows=np.zeros(0, np.intp), range=slice(0, 0)
         )
-        self._changed = threading.Condition()  # guards the scheduler, `_live` and `_closed`
+        self._changed = threading.Condition()  # guards all below
         self._scheduler = Scheduler(llm.schedule, slots=llm.slots, max_queue=llm.max_queue)
         self._live: dict[Task, LiveSequence] = {}
         self._closed = False
+        self._gives_way = False  # a chunk of a picture's prompt is being computed
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -111,6 +112,8 @@ class OnnxEngine:
                 raise Unavailable("the language model is stopping", fix="try again in some seconds")
             self._scheduler.submit(sequence.task, time.monotonic())
             self._live[sequence.task] = sequence
+            if self._gives_way and self._scheduler.owes_text():
+                self._decoder.give_way()
             self._changed.notify()
 
     def cancel(self, request_key: bytes) -> None:
@@ -170,10 +173,14 @@ class OnnxEngine:
             self._counts.iterations += 1
             for task in iteration.placed:
                 self._live[task].note_placed()
+            for chunk in iteration.chunks:
+                if not chunk.task.visual_tokens:
+                    self._prefill(chunk)
             if iteration.decodes:
                 self._decode(iteration.decodes)
             for chunk in iteration.chunks:
-                self._prefill(chunk)
+                if chunk.task.visual_tokens:
+                    self._prefill_media(chunk)
 
     def _next(self) -> Iteration | None:
         """Waits for work; None: closed."""
@@ -218,6 +225,21 @@ class OnnxEngine:
         sequences = tuple(self._live[task] for task in tasks)
         return Batch(tasks=tasks, sequences=sequences, slots=slots, rows=slots - first, range=slice(first, last + 1))
 
+    def _prefill_media(self, chunk: Chunk) -> None:
+        """A chunk that gives way to text which can have a slot: one that is due, or comes while it is computed.
+
+        Not twice in a row: the picture gets on at least every other time.
+        """
+        sequence = self._live.get(chunk.task)
+        if sequence is None:
+            return  # it failed in this iteration
+        with self._changed:
+            self._gives_way = not sequence.gave_way
+            sequence.gave_way = self._gives_way and self._scheduler.owes_text()
+        if not sequence.gave_way:
+            self._prefill(chunk)
+        self._gives_way = False
+
     def _prefill(self, chunk: Chunk) -> None:
         task = chunk.task
         sequence = self._live.get(task)
@@ -229,16 +251,20 @@ class OnnxEngine:
         try:
             ids, rows, places = sequence.prompt.piece(start, start + tokens, self._limits.hidden_size)
             logits = self._decoder.prefill(task.slot, ids, start, rows, places)
-            highest = int(logits.argmax())
         except Exception:
             log.exception("prefill failed")
             self._settle([(sequence, Failure(InternalError()))])
+            return
+        if logits is None:
+            sequence.gave_way = True
+            self._counts.note_given_up(tokens, time.perf_counter() - begin_s)
             return
         self._counts.note_prefill(tokens, time.perf_counter() - begin_s)
         self._note_prefilled(task, tokens)
         if task.prefilled == task.prompt_tokens:
             sequence.prompt.forget_rows()
             self._prefixes.count(prompt_tokens=task.prompt_tokens, cached_tokens=sequence.cached_tokens)
+            highest = int(logits.argmax())
             self._settle([self._advance(sequence, logits, highest, float(logits[highest]))])
         self._prefixes.keep(sequence.prompt.digests, task.slot, task.prefilled)
 

@@ -20,7 +20,7 @@ ENGINE_FIGURES = (
     Figure(name="proteus_llm_output_tokens_total", meaning="Tokens of answers", counts=True),
     Figure(
         name="proteus_llm_wasted_tokens_total",
-        meaning="Tokens computed for requests that were stopped or failed",
+        meaning="Tokens computed for requests that were stopped or failed, or in chunks that gave way to text",
         label="phase",
         counts=True,
     ),
@@ -73,11 +73,13 @@ class EngineFigures:
             "proteus_llm_output_tokens_total": {"": counts.output_tokens},
             "proteus_llm_wasted_tokens_total": {
                 "prefill": counts.wasted_prefill_tokens,
+                "gave_way": counts.given_up_tokens,
                 "decode": counts.wasted_decode_tokens,
             },
             "proteus_llm_work_seconds_total": {
                 "prefill": counts.prefill_s,
                 "decode": counts.decode_s,
+                "gave_way": counts.given_up_s,
                 "prefix_cache": self.copy_s,
             },
             "proteus_prefix_cache_lookups_total": {"": prefixes.lookups},

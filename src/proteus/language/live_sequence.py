@@ -79,6 +79,7 @@ class LiveSequence:
         self.prompt = Prompt(request, digests)
         self.cached_tokens = 0
         self.last_token = -1
+        self.gave_way = False  # its last chunk, to text
         self._stop_ids = eos_token_ids.union(sampling.stop_token_ids)
         self._sampler = Sampler(
             sampling,

@@ -81,22 +81,30 @@ class OnnxDecoder:
         self._no_places = np.zeros((0, 2), dtype=np.int64)
         self._prefills = [self._bind_slots(slot, 1) for slot in range(rows)]
         self._steps: dict[tuple[int, int], StepBinding] = {}
+        self._prefill_options = ort.RunOptions()
+        self._prefill_options.log_severity_level = 4  # giving way is no error
 
     def prefill(
         self, slot: int, token_ids: npt.NDArray[np.int64], start: int, rows: Floats, places: npt.NDArray[np.int64]
-    ) -> Floats:
+    ) -> Floats | None:
         """Append `token_ids` (S,) to a slot that holds `start` tokens; `rows` (R, D) stand for the ids at `places` (R,)
-        of the chunk, in rising order. Logits of the last token, (V,).
+        of the chunk, in rising order. Logits of the last token, (V,); None where it gave way, and nothing is done.
 
         Keys, values and logits have the same bits however a prompt is cut, as long as no chunk has only one token.
         """
+        self._prefill_options.terminate = False
         num_tokens = len(token_ids)
         if num_tokens % self._attention_rows == 1 and num_tokens > 1:
             cut = num_tokens - _LAST_ROWS
             near = int(np.searchsorted(places, cut))
-            self._prefill(slot, token_ids[:cut], start, rows[:near], places[:near])
+            if self._prefill(slot, token_ids[:cut], start, rows[:near], places[:near]) is None:
+                return None
             return self._prefill(slot, token_ids[cut:], start + cut, rows[near:], places[near:] - cut)
         return self._prefill(slot, token_ids, start, rows, places)
+
+    def give_way(self) -> None:
+        """From another thread: let the prefill that is going on end before its next operator."""
+        self._prefill_options.terminate = True
 
     def step(self, first: int, token_ids: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> Floats:
         """Append one token to each of the B slots from `first` on, which hold `lengths` tokens; logits (B, V), valid
@@ -112,7 +120,7 @@ class OnnxDecoder:
 
     def _prefill(
         self, slot: int, token_ids: npt.NDArray[np.int64], start: int, rows: Floats, places: npt.NDArray[np.int64]
-    ) -> Floats:
+    ) -> Floats | None:
         end = start + len(token_ids)
         given = {
             "input_ids": np.ascontiguousarray(token_ids, dtype=np.int64)[None],
@@ -127,7 +135,12 @@ class OnnxDecoder:
         _bind_input(binding, "seqlens_k", last_place)
         _bind_output(binding, "logits", logits[None])
         self._total_len[()] = end
-        self._session.run_with_iobinding(binding)
+        try:
+            self._session.run_with_iobinding(binding, self._prefill_options)
+        except RuntimeError:
+            if self._prefill_options.terminate:
+                return None
+            raise
         return logits
 
     def _bind_step(self, first: int, num_rows: int) -> StepBinding:

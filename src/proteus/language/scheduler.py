@@ -106,6 +106,15 @@ class Scheduler:
         chunks = self._chunks(self._limits.iteration_tokens - len(decodes))
         return Iteration(refused=tuple(refused), cancelled=cancelled, placed=placed, decodes=decodes, chunks=chunks)
 
+    def owes_text(self) -> bool:
+        """Whether text that somebody waits for has no slot yet, and the next iteration would give it one."""
+        return (
+            self._policy.cuts_prompts
+            and bool(self._free)
+            and self._num_running["text"] < self._policy.caps["text"]
+            and self._waiting.has_text()
+        )
+
     def prefilled(self, task: Task, tokens: int) -> None:
         """`tokens` more of the prompt are in the slot: computed, or taken from the prefix cache."""
         if task not in self._running or not 0 <= tokens <= task.prompt_tokens - task.prefilled:

@@ -69,6 +69,10 @@ class WaitingRoom:
                 found = lane
         return None if found is None else found.next(fair=self._fair)
 
+    def has_text(self) -> bool:
+        """Whether any of the class text waits that is text."""
+        return bool(self._lanes["text", "text"].by_arrival)
+
     def take(self, task: Task) -> None:
         """Takes out one that `first` gave and charges its tenant."""
         queue = self._lane_of(task).queue
