@@ -15,13 +15,14 @@ import random
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from perf import records
-from perf.peers.child import Seconds, Turn
+from perf.peers.child import Job
 from perf.peers.entrants import CHECKPOINT, PEERS, Peer, start_all
 from perf.peers.environments import PeerFailed
 from perf.peers.process import Contestant
+from perf.peers.rounds import Rounds
 from perf.records import Record
 
 PROMPT_TOKENS = 80
@@ -30,68 +31,47 @@ TOKENS = 128
 UNIT = "tokens/s of CPU time"
 
 
-@dataclass
-class Rounds:
-    """Turns of every entry with one number of streams, one for each round."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A kind of job: how many requests, how many of them at once, and how long their answers are."""
 
-    streams: int
-    turns: dict[str, list[Turn]] = field(default_factory=dict)
+    at_once: int
+    requests: int
+    shortest: int
+    longest: int
 
-    def add(self, name: str, turn: Turn) -> None:
-        self.turns.setdefault(name, []).append(turn)
+    @property
+    def is_mixed(self) -> bool:
+        return self.shortest < self.longest
 
-    def drop(self, name: str) -> None:
-        self.turns.pop(name, None)
-
-    def rates(self, name: str, clock: str = "cpu") -> list[float]:
-        """Decode tokens per second, round by round."""
-        return [turn.decode_tokens / _of(turn.decode_s, clock) for turn in self.turns[name]]
-
-    def whole_rates(self, name: str) -> list[float]:
-        """Tokens per second with the prefills."""
-        return [sum(map(len, turn.ids)) / turn.whole_s.cpu for turn in self.turns[name]]
-
-    def ratio(self, name: str, clock: str = "cpu") -> float:
-        """Ours / theirs: the median of the rounds' own ratios."""
-        return median_ratio(self.rates("ours", clock), self.rates(name, clock))
-
-    def fastest(self, names: Sequence[str]) -> str:
-        return max(names, key=lambda name: statistics.median(self.rates(name)))
-
-    def equal_answers(self, name: str) -> tuple[int, int]:
-        """Answers whose tokens are ours, and all."""
-        pairs = [
-            pair
-            for turn, ours in zip(self.turns[name], self.turns["ours"], strict=True)
-            for pair in zip(turn.ids, ours.ids, strict=True)
-        ]
-        return sum(theirs == ours for theirs, ours in pairs), len(pairs)
+    def job(self, round_: int) -> Job:
+        """Prompts of any ids but the placeholder's, other ones in each round."""
+        config = json.loads((CHECKPOINT / "config.json").read_text())
+        vocab_size, placeholder = config["text_config"]["vocab_size"], config["image_token_index"]
+        rng = random.Random(f"{self.requests} of {self.longest} {round_}")
+        allowed = [token for token in range(vocab_size) if token != placeholder]
+        prompts = [rng.choices(allowed, k=PROMPT_TOKENS) for _ in range(self.requests)]
+        return Job(prompts, [rng.randint(self.shortest, self.longest) for _ in prompts], self.at_once)
 
 
-def _of(seconds: Seconds, clock: str) -> float:
-    return seconds.cpu if clock == "cpu" else seconds.wall
+def together(streams: int, tokens: int) -> Task:
+    """All begin at once, and are equally long."""
+    return Task(at_once=streams, requests=streams, shortest=tokens, longest=tokens)
 
 
-def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+def mixed(streams: int, tokens: int) -> Task:
+    """More requests than streams, of unequal lengths: who ends makes room for the next."""
+    return Task(at_once=streams, requests=3 * streams, shortest=tokens // 8, longest=tokens)
 
 
-def prompts(streams: int, round_: int) -> list[list[int]]:
-    """Of ordinary ids, other ones in each round."""
-    config = json.loads((CHECKPOINT / "config.json").read_text())
-    rng = random.Random(f"{streams} {round_}")
-    allowed = [token for token in range(config["text_config"]["vocab_size"]) if token != config["image_token_index"]]
-    return [rng.choices(allowed, k=PROMPT_TOKENS) for _ in range(streams)]
-
-
-def compete(contestants: dict[str, Contestant], streams: int, tokens: int, rounds: int) -> Rounds:
+def compete(contestants: dict[str, Contestant], task: Task, rounds: int) -> Rounds:
     """All take a turn in each round; who fails is out of the whole run."""
-    done = Rounds(streams)
+    done = Rounds(decode_only=not task.is_mixed)
     for round_ in range(rounds + 1):
-        asked = prompts(streams, round_)
+        job = task.job(round_)
         for name, contestant in list(contestants.items()):
             try:
-                turn = contestant.take_turn(asked, tokens)
+                turn = contestant.take_turn(job)
             except PeerFailed as failure:
                 if name in ("bare", "ours"):
                     raise
@@ -104,13 +84,17 @@ def compete(contestants: dict[str, Contestant], streams: int, tokens: int, round
     return done
 
 
-def recorded(done: Rounds, peers: Sequence[Peer], contestants: dict[str, Contestant], command: str) -> list[Record]:
-    found = [record(done, f"limit/{done.streams}", "bare", contestants, command, "")]
+def recorded(
+    done: Rounds, task: Task, peers: Sequence[Peer], contestants: dict[str, Contestant], command: str
+) -> list[Record]:
+    found, kind = [], "mixed" if task.is_mixed else "peer"
+    if not task.is_mixed:
+        found.append(record(done, f"limit/{task.at_once}", "bare", contestants, command, ""))
     for peer in peers:
         entries = [entry.name for entry in peer.entries if entry.name in done.turns]
         if entries:
             name = done.fastest(entries)
-            found.append(record(done, f"peer/{peer.name}/{done.streams}", name, contestants, command, peer.note))
+            found.append(record(done, f"{kind}/{peer.name}/{task.at_once}", name, contestants, command, peer.note))
     return found
 
 
@@ -118,12 +102,11 @@ def record(done: Rounds, title: str, name: str, contestants: dict[str, Contestan
     """Ours against one entry."""
     equal, num_answers = done.equal_answers(name)
     wall = [statistics.median(done.rates(one, "wall")) for one in ("ours", name)]
-    whole = [done.whole_rates(one) for one in ("ours", name)]
+    whole = [statistics.median(done.whole_rates(one)) for one in ("ours", name)]
     notes = [
         f"against {name}",
         f"wall {wall[0]:,.0f} / {wall[1]:,.0f} tokens/s, ratio {done.ratio(name, 'wall'):.2f}",
-        f"with prefills {statistics.median(whole[0]):,.0f} / {statistics.median(whole[1]):,.0f} of CPU time, "
-        f"ratio {median_ratio(*whole):.2f}",
+        f"with prefills {whole[0]:,.0f} / {whole[1]:,.0f} of CPU time, ratio {done.whole_ratio(name):.2f}",
         f"{equal} of {num_answers} answers equal to ours",
         *([note] if note else []),
     ]
@@ -165,9 +148,10 @@ def main() -> int:
     contestants: dict[str, Contestant] = {}
     try:
         contestants |= start_all(peers, core, say)
-        for streams in arguments.streams:
-            done = compete(contestants, streams, arguments.tokens, arguments.rounds)
-            fresh = recorded(done, peers, contestants, command)
+        tasks = [together(streams, arguments.tokens) for streams in arguments.streams]
+        for task in [*tasks, mixed(max(arguments.streams), arguments.tokens)]:
+            done = compete(contestants, task, arguments.rounds)
+            fresh = recorded(done, task, peers, contestants, command)
             found += fresh
             for one in fresh:
                 say(f"{one.name}: {one.value:,.0f} / {one.baseline:,.0f} = {one.ratio} ({one.note})")

