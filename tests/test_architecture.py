@@ -108,6 +108,8 @@ def test_only_the_backend_room_knows_triton() -> None:
 
 def test_serving_code_never_imports_torch() -> None:
     for file in python_files("src", "model_repository", "client", "perf"):
+        if file.is_relative_to(ROOT / "perf" / "peers"):  # other engines, each in an environment of its own
+            continue
         heavy = [f"{file.name}:{line} {name}" for line, name in imports(file) if name.split(".")[0] in HEAVY]
         assert heavy == []
 
