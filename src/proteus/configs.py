@@ -163,7 +163,7 @@ def _batching(stage: Stage) -> str:
         f"  max_queue_delay_microseconds: {stage.max_queue_delay_us}\n"
         f"  default_queue_policy {{ max_queue_size: {stage.max_queue} allow_timeout_override: true }}\n"
         "}\n"
-    )
+    ) + _parameters({"nice": str(stage.nice)})
 
 
 def _onnx(stage: Stage, reads: TensorSpec, shapes: Shapes) -> str:

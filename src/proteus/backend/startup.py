@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,13 @@ def load_deployment(args: Mapping[str, str]) -> Deployment:
     parameters = json.loads(args["model_config"])["parameters"]
     repository = Path(args["model_repository"]).parent
     return Deployment.load(repository / parameters["deployment"]["string_value"])
+
+
+def be_nice(args: Mapping[str, str]) -> None:
+    """Run this process, and those that it starts, at the priority that the model's config.pbtxt gives it."""
+    nice = int(json.loads(args["model_config"])["parameters"]["nice"]["string_value"])
+    for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each thread; new ones inherit it
+        os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def version_folder(args: Mapping[str, str]) -> Path:

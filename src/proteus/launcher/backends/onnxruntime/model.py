@@ -1,12 +1,13 @@
 """Triton's `onnxruntime` backend in Python, for servers without the native one: tensors in, tensors out, CPU.
 
 All requests of one call run as one batch along the first axis. The names, types and `parameters` of the model's
-configuration mean what they mean to the native backend.
+configuration mean what they mean to the native backend; `nice` is ours, the priority of the process.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
+        for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each; new ones inherit it
+            os.setpriority(os.PRIO_PROCESS, int(thread), int(parameters.get("nice", "0")))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", "1"))
         options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", "1"))
