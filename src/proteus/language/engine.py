@@ -164,8 +164,9 @@ class OnnxEngine:
         finally:
             with self._changed:
                 self._closed = True
-                left = [self._live.pop(task) for task in self._scheduler.end_all()]
+                left = [self._forget(task) for task in self._scheduler.end_all()]
             for sequence in left:
+                self._counts.ended(sequence, STOPPED.code)
                 sequence.send(Failure(STOPPED))
 
     def _loop(self) -> None:
