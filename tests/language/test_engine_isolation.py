@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proteus.errors import BrokenModel
+from proteus.errors import BrokenModel, InvalidRequest
 from proteus.language.engine import Event, Failure, OnnxEngine
 from proteus.language.generation import Scheduling, TokenLogprobs
 from proteus.language.sampling import Sampling
@@ -151,6 +151,21 @@ def test_a_false_name_harms_its_own_scope_alone(fresh: OnnxEngine, plain: OnnxEn
     honest, cost = ask(fresh, PICTURES, "honest", names=True)
     assert cost.cached == 0
     assert said(honest) == right(plain, PICTURES)
+
+
+@pytest.mark.parametrize("keys", [(b"A",), (b"A", b"B", b"C"), (b"A", b"")])
+@pytest.mark.parametrize("prefix_bytes", [0, 1 << 20])
+def test_pictures_and_names_that_do_not_match_are_the_clients_error(
+    start_engine: Any, llm_folder: Path, keys: tuple[bytes, ...], prefix_bytes: int
+) -> None:
+    engine = start_engine(llm_folder, prefix_bytes=prefix_bytes)
+    wrong = Prompt(ids=PICTURES.ids, spans=PICTURES.spans, rows=PICTURES.rows, keys=keys)
+    with pytest.raises(InvalidRequest, match=r"media_keys .*; limit: .*2 visual spans"):
+        ask(engine, wrong, names=True)
+    with pytest.raises(InvalidRequest, match="media_keys"):
+        ask(engine, Prompt(ids=PROMPT, keys=(b"A",)), names=True)
+    assert_empty(engine)
+    engine.close()
 
 
 def test_many_wait_for_the_picture_at_the_head_of_the_queue_and_share_it(

@@ -121,6 +121,7 @@ class PromptLimits:
             )
         self._check_spans(request)
         self._check_rows(request)
+        self._check_keys(request)
 
     def _check_spans(self, request: GenerationRequest) -> None:
         ids, end = request.input_ids, 0
@@ -154,3 +155,12 @@ class PromptLimits:
             )
         if rows is not None and not np.isfinite(rows).all():
             raise InvalidRequest("visual_tokens holds a value that is not finite", fix="send another picture")
+
+    def _check_keys(self, request: GenerationRequest) -> None:
+        keys, num_spans = request.media_keys, len(request.visual_spans)
+        if keys and (len(keys) != num_spans or not all(keys)):
+            raise InvalidRequest(
+                f"media_keys has {len(keys):,} keys, {keys.count(b''):,} of them empty",
+                limit=f"a key for each of {num_spans:,} visual spans, or none at all",
+                fix="send as many",
+            )
