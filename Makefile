@@ -65,13 +65,13 @@ test-fast: $(DEV)  ## Tests without server and oracle
 oracle: $(ORACLE)  ## Plans of every family against transformers' processors, 20,000 sizes each; goes on where it was stopped
 	@$(BIN)/python -m tests.oracle.run --out perf/results/oracle.json
 
-docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the tables of docs/families.md and docs/performance.md
+docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the table of docs/families.md
 	@$(BIN)/python -m perf.costs
 	@$(BIN)/python -m perf.families
-	@$(BIN)/python -m perf.performance
 
-perf-engine: $(DEV)  ## Decode speed against the bare loop, OpenVINO, onnxruntime-genai, transformers, vLLM
+perf-engine: $(DEV)  ## Decode speed against the bare loop and four other engines, and the table of docs/performance.md
 	@$(BIN)/python -m perf.engine
+	@$(BIN)/python -m perf.performance
 
 perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
 	@$(BIN)/python -m perf.smoke

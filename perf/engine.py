@@ -51,7 +51,9 @@ class Task:
         rng = random.Random(f"{self.requests} of {self.longest} {round_}")
         allowed = [token for token in range(vocab_size) if token != placeholder]
         prompts = [rng.choices(allowed, k=PROMPT_TOKENS) for _ in range(self.requests)]
-        return Job(prompts, [rng.randint(self.shortest, self.longest) for _ in prompts], self.at_once)
+        # The first is as long as any may be, so that memory made for the longest is of one size in all rounds.
+        lengths = [self.longest, *(rng.randint(self.shortest, self.longest) for _ in prompts[1:])]
+        return Job(prompts, lengths, self.at_once)
 
 
 def together(streams: int, tokens: int) -> Task:

@@ -31,15 +31,16 @@ class StaticCache:
     def run(self, prompts: list[list[int]], recorder: Recorder) -> None:
         import torch
 
-        ids = torch.tensor(prompts)
+        ids, steps = torch.tensor(prompts), Steps(recorder)
         with torch.inference_mode():
             self._model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
-                max_new_tokens=recorder.tokens,
+                max_new_tokens=max(recorder.wanted),  # of all batches: another length would compile anew
+                stopping_criteria=[lambda ids, scores: torch.full((len(ids),), steps.done)],
                 cache_implementation="static",
-                streamer=Steps(recorder),
+                streamer=steps,
                 **self._compile,
             )
 
@@ -50,10 +51,11 @@ class Steps:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._is_prompt = True
+        self.done = False  # all streams have what they want
 
     def put(self, value: Any) -> None:
         if not self._is_prompt:
-            self._recorder.step([(row, [token]) for row, token in enumerate(value.tolist())])
+            self.done = self._recorder.step([(row, [token]) for row, token in enumerate(value.tolist())])
         self._is_prompt = False
 
     def end(self) -> None:
