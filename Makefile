@@ -7,7 +7,7 @@ ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-engine perf-smoke lock clean clean-all
+.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-smoke lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,13 @@ docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the table of docs
 perf-engine: $(DEV)  ## Decode speed against the bare loop and four other engines, and the table of docs/performance.md
 	@$(BIN)/python -m perf.engine
 	@$(BIN)/python -m perf.performance
+
+perf-storm: $(DEV)  ## First token of text in a storm of pictures, by policy, and through the door of a server
+	@$(BIN)/python -m perf.storm
+	@$(BIN)/python -m perf.storm_door
+
+perf-prefix: $(SERVE)  ## First token of prompts that are new, asked before, and asked before by another cache scope
+	@$(BIN)/python -m perf.prefix
 
 perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
 	@$(BIN)/python -m perf.smoke
