@@ -108,8 +108,8 @@ def records(times: dict[str, list[float]], command: str) -> list[Record]:
                 ratio=round(statistics.median(ratios), 3),
                 runs=[round(value, 3) for value in times[name][:20]],
                 command=command,
-                note=f"{len(cold)} prompts of {TEXT_TOKENS + PICTURES * PICTURE_TOKENS} tokens, sign test p = {chance:.2g}; "
-                "baseline: the prompt is new; runs: the first 20",
+                note=f"{len(cold)} prompts of {TEXT_TOKENS + PICTURES * PICTURE_TOKENS} tokens; baseline: new ones; "
+                f"runs: the first 20; sign test p = {chance:.2g}",
             )
         )
     return made
