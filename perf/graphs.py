@@ -249,8 +249,8 @@ class Answers:
         return answer
 
 
-def equal_answers(variants: dict[str, Path], count: int, command: str) -> Iterator[Record]:
-    answers = Answers(Deployment.load(DEPLOYMENT), count)
+def equal_answers(answers: Answers, variants: dict[str, Path], command: str) -> Iterator[Record]:
+    count = len(answers.prompts)
     for suffix, ends in (("", True), (f"/{ANSWER_TOKENS}", False)):
         want = answers.of(answers.folder, ends=ends)
         mean_tokens = statistics.mean(len(answer) for answer in want)
@@ -280,13 +280,12 @@ def main() -> None:
     logging.disable(logging.WARNING)  # of the quantisers, about each node
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     command = f"python -m perf.graphs --rounds {arguments.rounds} --steps {arguments.steps}"
-    folder = Deployment.load(DEPLOYMENT).repository_path / "llm" / "1"
-    records: list[Record] = []
+    answers, records = Answers(Deployment.load(DEPLOYMENT), arguments.answers), []
     with tempfile.TemporaryDirectory() as scratch:
-        variants = build(folder, Path(scratch))
+        variants = build(answers.folder, Path(scratch))
         records += speed_records(variants, arguments, command)
-        records += equal_answers(variants, arguments.answers, command)
-        note = bf16_answer(folder, Path(scratch))
+        records += equal_answers(answers, variants, command)
+        note = bf16_answer(answers.folder, Path(scratch))
     records.append(Record(name="bf16", value=0, unit="graphs that load", command=command, note=note))
     print(note)
     write("graphs", records)
