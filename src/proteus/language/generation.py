@@ -73,6 +73,10 @@ class Failure:
 
     error: ProteusError
 
+    def __post_init__(self) -> None:
+        # Its frames hold logits and the whole request, for as long as a client keeps this.
+        self.error.__traceback__ = None
+
 
 Emit = Callable[[Event | Failure], None]
 
