@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from proteus.deployment import DeploymentError
@@ -45,16 +43,15 @@ __all__ = ["Emit", "Engine", "Event", "Failure", "Finish", "GenerationRequest", 
 log = logging.getLogger(__name__)
 STOPPED = Unavailable("the language model stopped", fix="try again in some seconds")
 Outcome = tuple[LiveSequence, Event | Failure]
+Members = tuple[tuple[LiveSequence, int], ...]  # with the row of logits that each goes on from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Who decodes; the same from step to step until somebody joins or leaves. B of them, in a range of slots."""
+    """Who decodes; the same from step to step until somebody joins or leaves."""
 
     tasks: tuple[Task, ...]
-    sequences: tuple[LiveSequence, ...]
-    slots: npt.NDArray[np.intp]  # (B,)
-    rows: npt.NDArray[np.intp]  # (B,) of the range
+    members: Members
     range: slice  # of slots; others in it are computed for nothing
 
 
@@ -82,12 +79,11 @@ class OnnxEngine:
         self._decoder = OnnxDecoder(folder, manifest, self._kv, threads=llm.threads)
         self._prefixes = PrefixReuse(llm.prefix_cache, self._kv, revision=revision)
         self._counts = Counts()
-        self._token_ids = np.zeros(llm.slots, dtype=np.int64)  # of each slot, the token that is not yet in it
-        self._lengths = np.zeros(llm.slots, dtype=np.int32)  # tokens in each slot
-        self._batch = Batch(
-            tasks=(), sequences=(), slots=np.zeros(0, np.intp), rows=np.zeros(0, np.intp), range=slice(0, 0)
-        )
-        self._changed = threading.Condition()  # guards all below
+        self._token_ids = [0] * llm.slots  # of each slot, the token that is not yet in it
+        self._lengths = [0] * llm.slots  # tokens in each slot
+        self._batch: Batch | None = None  # of the last step
+        self._lock = threading.RLock()  # guards all below
+        self._changed = threading.Condition(self._lock)
         self._scheduler = Scheduler(llm.schedule, slots=llm.slots, max_queue=llm.max_queue)
         self._live: dict[Task, LiveSequence] = {}
         self._closed = False
@@ -107,7 +103,7 @@ class OnnxEngine:
             eos_token_ids=self._eos_token_ids,
             limits=self._limits,
         )
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise Unavailable("the language model is stopping", fix="try again in some seconds")
             self._scheduler.submit(sequence.task, time.monotonic())
@@ -118,12 +114,12 @@ class OnnxEngine:
 
     def cancel(self, request_key: bytes) -> None:
         """As in Engine."""
-        with self._changed:
+        with self._lock:
             self._scheduler.cancel(request_key)
 
     def close(self) -> None:
         """As in Engine; returns when the thread has ended."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify()
         if threading.current_thread() is not self._thread:
@@ -132,12 +128,12 @@ class OnnxEngine:
     @property
     def num_in_flight(self) -> int:
         """Requests that decode, prefill or wait."""
-        with self._changed:
+        with self._lock:
             return self._scheduler.num_in_flight
 
     def figures(self) -> EngineFigures:
         """For metrics, at this moment."""
-        with self._changed:
+        with self._lock:
             now = self._scheduler.figures()
         return EngineFigures(
             scheduler=now,
@@ -146,12 +142,12 @@ class OnnxEngine:
             copy_s=self._prefixes.copy_s,
             kv_allocated_bytes=self._kv.allocated_bytes,
             kv_bytes_per_token=self._kv.bytes_per_token,
-            kv_used_tokens=int(self._lengths.sum()),
+            kv_used_tokens=sum(self._lengths),
         )
 
     def check(self) -> None:
         """Raises RuntimeError when slots, queue and requests in flight do not add up."""
-        with self._changed:
+        with self._lock:
             self._scheduler.check()
             if len(self._live) != self._scheduler.num_in_flight:
                 raise RuntimeError(f"{len(self._live)} sequences, {self._scheduler.num_in_flight} in flight")
@@ -162,7 +158,7 @@ class OnnxEngine:
         except Exception:
             log.exception("the engine's loop ended")
         finally:
-            with self._changed:
+            with self._lock:
                 self._closed = True
                 left = [self._forget(task) for task in self._scheduler.end_all()]
             for sequence in left:
@@ -185,46 +181,53 @@ class OnnxEngine:
 
     def _next(self) -> Iteration | None:
         """Waits for work; None: closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._scheduler.has_work())
+        with self._lock:
+            while not self._closed and not self._scheduler.has_work():
+                self._changed.wait()
             if self._closed:
                 return None
             iteration = self._scheduler.next(time.monotonic())
-            cancelled = [self._forget(task) for task in iteration.cancelled]
-            refused = [(self._forget(task), error) for task, error in iteration.refused]
-        for sequence in cancelled:
-            self._counts.ended(sequence, "cancelled")
-            sequence.send(sequence.cancelled())
-        for sequence, error in refused:
-            self._counts.ended(sequence, error.code)
-            sequence.send(Failure(error))
+            ended = self._ended_by(iteration) if iteration.cancelled or iteration.refused else ()
+        self._tell(ended)
         return iteration
+
+    def _ended_by(self, iteration: Iteration) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = []
+        for task in iteration.cancelled:
+            sequence = self._forget(task)
+            self._counts.ended(sequence, "cancelled")
+            outcomes.append((sequence, sequence.cancelled()))
+        for task, error in iteration.refused:
+            sequence = self._forget(task)
+            self._counts.ended(sequence, error.code)
+            outcomes.append((sequence, Failure(error)))
+        return outcomes
 
     def _decode(self, tasks: tuple[Task, ...]) -> None:
         """One token for everyone who decodes."""
-        if tasks is not self._batch.tasks:
-            self._batch = self._batch_of(tasks)
         batch = self._batch
+        if batch is None or batch.tasks is not tasks:
+            batch = self._batch = self._batch_of(tasks)
         begin_s = time.perf_counter()
         try:
             range_ = batch.range
             logits = self._decoder.step(range_.start, self._token_ids[range_], self._lengths[range_])
-            highest = logits.argmax(axis=1)[batch.rows]
-            peaks = logits[batch.rows, highest]  # numpy takes NaN for the highest
+            highest = logits.argmax(axis=1).tolist()  # numpy takes NaN for the highest
         except Exception:
             log.exception("decode step failed")
-            self._settle((sequence, Failure(InternalError())) for sequence in batch.sequences)
+            self._fail(batch.members)
             return
-        self._lengths[batch.slots] += 1
         self._counts.decode_s += time.perf_counter() - begin_s
-        rows = zip(batch.sequences, batch.rows.tolist(), highest.tolist(), peaks.tolist(), strict=True)
-        self._settle([self._advance(sequence, logits[row], id_, peak) for sequence, row, id_, peak in rows])
+        self._advance(batch.members, logits, highest)
 
     def _batch_of(self, tasks: tuple[Task, ...]) -> Batch:
-        slots = np.array([task.slot for task in tasks])
-        first, last = int(slots.min()), int(slots.max())
-        sequences = tuple(self._live[task] for task in tasks)
-        return Batch(tasks=tasks, sequences=sequences, slots=slots, rows=slots - first, range=slice(first, last + 1))
+        slots = [task.slot for task in tasks]
+        first, last = min(slots), max(slots)
+        return Batch(
+            tasks=tasks,
+            members=tuple((self._live[task], task.slot - first) for task in tasks),
+            range=slice(first, last + 1),
+        )
 
     def _prefill_media(self, chunk: Chunk) -> None:
         """A chunk that gives way to text which can have a slot: one that is due, or comes while it is computed.
@@ -234,7 +237,7 @@ class OnnxEngine:
         sequence = self._live.get(chunk.task)
         if sequence is None:
             return  # it failed in this iteration
-        with self._changed:
+        with self._lock:
             self._gives_way = not sequence.gave_way
             sequence.gave_way = self._gives_way and self._scheduler.owes_text()
         if not sequence.gave_way:
@@ -254,7 +257,7 @@ class OnnxEngine:
             logits = self._decoder.prefill(task.slot, ids, start, rows, places)
         except Exception:
             log.exception("prefill failed")
-            self._settle([(sequence, Failure(InternalError()))])
+            self._fail(((sequence, 0),))
             return
         if logits is None:
             sequence.gave_way = True
@@ -265,8 +268,7 @@ class OnnxEngine:
         if task.prefilled == task.prompt_tokens:
             sequence.prompt.forget_rows()
             self._prefixes.count(prompt_tokens=task.prompt_tokens, cached_tokens=sequence.cached_tokens)
-            highest = int(logits.argmax())
-            self._settle([self._advance(sequence, logits, highest, float(logits[highest]))])
+            self._advance(((sequence, 0),), logits[None], [int(logits.argmax())])
         self._prefixes.keep(sequence.prompt.digests, task.slot, task.prefilled)
 
     def _restore(self, sequence: LiveSequence) -> None:
@@ -279,38 +281,51 @@ class OnnxEngine:
             self._note_prefilled(task, cached)
 
     def _note_prefilled(self, task: Task, tokens: int) -> None:
-        with self._changed:
+        with self._lock:
             self._scheduler.prefilled(task, tokens)
         self._lengths[task.slot] = task.prefilled
 
-    def _advance(self, sequence: LiveSequence, logits: Floats, highest: int, peak: float) -> Outcome:
-        """The next token of one sequence, or why there is none; `peak` is the value of logits (V,) at `highest`."""
+    def _advance(self, members: Members, logits: Floats, highest: Sequence[int]) -> None:
+        """The next token of each; `highest` holds the argmax of each row of logits (B, V)."""
+        with self._lock:
+            outcomes = [(sequence, self._next_event(sequence, logits, row, highest[row])) for sequence, row in members]
+        self._tell(outcomes)
+
+    def _next_event(self, sequence: LiveSequence, logits: Floats, row: int, highest: int) -> Event | Failure:
+        """Tells the scheduler, too: a place is free before its client hears of it."""
         try:
-            event = sequence.next_event(logits, highest, peak)
+            event = sequence.next_event(logits, row, highest)
         except ProteusError as error:
-            return sequence, Failure(error)
+            return self._failed(sequence, error)
         except Exception:
             log.exception("a token could not be chosen or decoded")
-            return sequence, Failure(InternalError())
-        self._token_ids[sequence.task.slot] = sequence.last_token
-        return sequence, event
+            return self._failed(sequence, InternalError())
+        task = sequence.task
+        self._scheduler.generated(task)
+        self._counts.output_tokens += 1
+        if event.finish is None:
+            self._token_ids[task.slot] = sequence.last_token
+            self._lengths[task.slot] = task.prompt_tokens + sequence.num_tokens - 1
+        else:
+            self._end(sequence, event.finish.reason)
+        return event
 
-    def _settle(self, outcomes: Iterable[Outcome]) -> None:
-        """Tell the scheduler, then the clients: a place is free before its client hears of it."""
-        outcomes = list(outcomes)
-        with self._changed:
-            for sequence, event in outcomes:
-                if isinstance(event, Failure):
-                    self._end(sequence, event.error.code)
-                    continue
-                self._scheduler.generated(sequence.task)
-                self._counts.output_tokens += 1
-                if event.finish is not None:
-                    self._end(sequence, event.finish.reason)
+    def _fail(self, members: Members) -> None:
+        with self._lock:
+            outcomes = [(sequence, self._failed(sequence, InternalError())) for sequence, _ in members]
+        self._tell(outcomes)
+
+    def _failed(self, sequence: LiveSequence, error: ProteusError) -> Failure:
+        self._end(sequence, error.code)
+        return Failure(error)
+
+    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Whoever does not take it is ended; without the lock, for a client may ask the engine something."""
         for sequence, event in outcomes:
-            if not sequence.send(event) and sequence.task in self._live:
-                with self._changed:
-                    self._end(sequence, "cancelled")
+            if not sequence.send(event):
+                with self._lock:
+                    if sequence.task in self._live:
+                        self._end(sequence, "cancelled")
 
     def _end(self, sequence: LiveSequence, outcome: str) -> None:
         self._scheduler.end(sequence.task)

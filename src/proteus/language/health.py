@@ -18,17 +18,13 @@ class Health:
     output.
     """
 
-    __slots__ = ("_highest", "_lowest", "_num_checked", "_num_same", "_peak")
+    __slots__ = ("_highest", "_lowest", "_num_checked", "_num_same", "_peak", "wants_lowest")
 
     def __init__(self) -> None:
         self._num_checked = self._num_same = 0
         self._highest, self._peak = -1, 0.0
         self._lowest: float | None = None  # when last seen among the same ones
-
-    @property
-    def wants_lowest(self) -> bool:
-        """Whether the next check needs the lowest logit too."""
-        return self._num_checked % CONSTANT_EVERY == 0 or self._num_same >= SUSPECT_AFTER
+        self.wants_lowest = True  # whether the next check needs the lowest logit too
 
     def check(self, highest: int, peak: float, lowest: float | None = None) -> str | None:
         """Why the output is broken, for the log; None where it is not. Argmax, maximum and minimum of the logits."""
@@ -37,10 +33,12 @@ class Health:
             return "logits are not finite"
         if peak == lowest:
             return "all logits are equal"
-        if highest != self._highest or peak != self._peak or _differ(lowest, self._lowest):
+        if peak != self._peak or highest != self._highest or _differ(lowest, self._lowest):
             self._highest, self._peak, self._lowest, self._num_same = highest, peak, lowest, 1
+            self.wants_lowest = self._num_checked % CONSTANT_EVERY == 0
             return None
         self._num_same += 1
+        self.wants_lowest = self._num_checked % CONSTANT_EVERY == 0 or self._num_same >= SUSPECT_AFTER
         if lowest is not None:
             self._lowest = lowest
         if self._num_same < STUCK_AFTER:

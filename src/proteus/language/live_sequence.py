@@ -92,7 +92,8 @@ class LiveSequence:
         self._emit = emit
         self._text = detokenizer.stream()
         self._stops = StopStrings(sampling.stop)
-        self._num_tokens = 0  # of the answer
+        self._has_stops = bool(sampling.stop)
+        self.num_tokens = 0  # of the answer so far
         self._submitted_ns = time.monotonic_ns()
         self._placed_ns = self._first_token_ns = 0  # 0: not yet
 
@@ -101,38 +102,37 @@ class LiveSequence:
         """Of the prompt, not taken from the prefix cache."""
         return self.task.prefilled - self.cached_tokens
 
-    @property
-    def num_tokens(self) -> int:
-        """Of the answer so far."""
-        return self._num_tokens
-
     def note_placed(self) -> None:
         """It has a slot from now on."""
         self._placed_ns = time.monotonic_ns()
 
-    def next_event(self, logits: Floats, highest: int, peak: float) -> Event:
-        """Choose the next token from logits (V,), whose argmax and maximum are given; what the client is told of it.
+    def next_event(self, logits: Floats, row: int, highest: int) -> Event:
+        """Choose the next token from a row of logits (B, V), whose argmax is given; what the client is told of it.
 
         With `finish` where a stop or the length ends the answer. Raises BrokenModel, or InvalidRequest where sampling
         leaves no token.
         """
-        lowest = float(logits.min()) if self._health.wants_lowest else None
+        peak = logits.item(row, highest)
+        lowest = float(logits[row].min()) if self._health.wants_lowest else None
         if (broken := self._health.check(highest, peak, lowest)) is not None:
             log.error("%s", broken)
             raise BrokenModel
-        token_id = self.last_token = self._sampler.choose(logits, highest, peak)
-        logprobs = (self._sampler.logprobs(logits, token_id),) if self._wants_logprobs else ()
-        self._num_tokens += 1
-        if self._num_tokens == 1:
+        token_id = highest if self._sampler.is_plain else self._sampler.choose(logits[row], highest, peak)
+        self.last_token = token_id
+        logprobs = (self._sampler.logprobs(logits[row], token_id),) if self._wants_logprobs else ()
+        self.num_tokens += 1
+        if self.num_tokens == 1:
             self._first_token_ns = time.monotonic_ns()
         if token_id in self._stop_ids:
             return self._last_event("stop", "", token_id, logprobs)
-        text = self._stops.push(self._text.push(token_id))
-        if self._stops.found:
-            return self._last_event("stop", text, token_id, logprobs)
-        if self._num_tokens >= self.task.max_tokens:
+        text = self._text.push(token_id)
+        if self._has_stops:
+            text = self._stops.push(text)
+            if self._stops.found:
+                return self._last_event("stop", text, token_id, logprobs)
+        if self.num_tokens >= self.task.max_tokens:
             return self._last_event("length", text, token_id, logprobs)
-        return Event(token_ids=(token_id,), text=text, logprobs=logprobs)
+        return Event((token_id,), text, logprobs)
 
     def cancelled(self) -> Event:
         return self._last_event("cancelled", "")

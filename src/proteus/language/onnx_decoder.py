@@ -6,6 +6,7 @@ same memory (GroupQueryAttention): a prefill sees one slot of it, a decode step 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +107,7 @@ class OnnxDecoder:
         """From another thread: let the prefill that is going on end before its next operator."""
         self._prefill_options.terminate = True
 
-    def step(self, first: int, token_ids: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> Floats:
+    def step(self, first: int, token_ids: Sequence[int], lengths: Sequence[int]) -> Floats:
         """Append one token to each of the B slots from `first` on, which hold `lengths` tokens; logits (B, V), valid
         until the next step. A row nobody decodes in writes one place beyond what its slot holds: give its true length.
         """
@@ -114,7 +115,7 @@ class OnnxDecoder:
         bound = self._steps.get((first, num_rows)) or self._bind_step(first, num_rows)
         bound.token_ids[:] = token_ids
         bound.lengths[:] = lengths
-        self._total_len[()] = max(lengths.tolist()) + 1
+        self._total_len[()] = max(lengths) + 1
         self._session.run_with_iobinding(bound.run)
         return bound.logits
 

@@ -51,14 +51,15 @@ class Sampler:
         self._stop_ids = np.array(sorted(number for number in stop_ids if number < vocab_size), dtype=np.intp)
         self._random = np.random.Generator(np.random.PCG64(sampling.seed)) if sampling.temperature else None
         self._leaves_logits = not penalised and not sampling.logit_bias
-        self._is_plain = self._leaves_logits and self._random is None and sampling.min_tokens == 0
+        # The next token is the highest, whatever the logits; `choose` need not be asked.
+        self.is_plain = self._leaves_logits and self._random is None and sampling.min_tokens == 0
 
     def choose(self, logits: Floats, highest: int, peak: float) -> int:
         """The next id; `highest` and `peak` are argmax and maximum of the logits (V,), known for the whole batch.
 
         Raises InvalidRequest where min_tokens leaves no token that the model could say.
         """
-        if self._is_plain:
+        if self.is_plain:
             return highest
         scores = self.adjusted(logits)
         if scores is not logits:
@@ -102,7 +103,7 @@ class Sampler:
         self._num_chosen += 1
         if self._penalties is not None:
             self._penalties.add(token_id)
-        self._is_plain = self._leaves_logits and self._random is None and self._num_chosen >= self._sampling.min_tokens
+        self.is_plain = self._leaves_logits and self._random is None and self._num_chosen >= self._sampling.min_tokens
 
 
 def weigh(scores: Floats, peak: float, sampling: Sampling) -> tuple[Ids | None, Weights]:

@@ -36,6 +36,7 @@ class Detokenizer:
         self._tokenizer = tokenizer
         is_byte_level = bool(decoder) and decoder["type"] == "ByteLevel"
         self._bytes = _bytes_of_ids(tokenizer, self._special.keys()) if is_byte_level else None
+        self._whole = _whole_texts(self._bytes) if self._bytes is not None else {}
         # SentencePiece's byte tokens decode together: a later one can change how the earlier ones read.
         names = [f"<0x{byte:02X}>" for byte in range(256)] if "ByteFallback" in json.dumps(decoder) else []
         numbers = [tokenizer.token_to_id(name) for name in names]
@@ -45,7 +46,7 @@ class Detokenizer:
     def stream(self) -> TextStream:
         """A fresh one, for one answer."""
         if self._bytes is not None:
-            return ByteStream(self._bytes)
+            return ByteStream(self._bytes, self._whole)
         return WindowStream(self._tokenizer, skipped=self._special.keys(), held=self._held.keys())
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -73,12 +74,18 @@ class Detokenizer:
 class ByteStream:
     """For byte-level tokenizers: each id stands for some bytes, whatever its neighbours."""
 
-    def __init__(self, bytes_of_ids: Mapping[int, bytes]) -> None:
-        self._bytes_of_ids = bytes_of_ids
+    def __init__(self, bytes_of_ids: Mapping[int, bytes], whole: Mapping[int, str]) -> None:
+        """`whole` has the text of each id whose bytes are whole characters: nearly all that an answer says."""
+        self._bytes_of_ids, self._whole = bytes_of_ids, whole
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._is_within = False  # a character whose first bytes have come
 
     def push(self, token_id: int) -> str:
-        return self._utf8.decode(self._bytes_of_ids.get(token_id, b""))
+        if not self._is_within and (text := self._whole.get(token_id)) is not None:
+            return text
+        text = self._utf8.decode(self._bytes_of_ids.get(token_id, b""))
+        self._is_within = self._utf8.getstate()[0] != b""
+        return text
 
     def flush(self) -> str:
         return self._utf8.decode(b"", final=True)
@@ -159,6 +166,16 @@ def _bytes_of_ids(tokenizer: Tokenizer, special: Collection[int]) -> dict[int, b
         for token, number in tokenizer.get_vocab(with_added_tokens=True).items()
         if number not in special
     }
+
+
+def _whole_texts(bytes_of_ids: Mapping[int, bytes]) -> dict[int, str]:
+    whole = {}
+    for number, data in bytes_of_ids.items():
+        try:
+            whole[number] = data.decode()
+        except UnicodeDecodeError:
+            continue  # a part of a character, which only its neighbours finish
+    return whole
 
 
 def _byte_characters() -> dict[str, int]:
