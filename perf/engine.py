@@ -66,6 +66,12 @@ def mixed(streams: int, tokens: int) -> Task:
     return Task(at_once=streams, requests=3 * streams, shortest=tokens // 8, longest=tokens)
 
 
+def tasks(streams: Sequence[int], tokens: int) -> list[Task]:
+    """The mixed one with the most streams only: engines that join requests are set up for so many."""
+    last = [mixed(STREAMS[-1], tokens)] if STREAMS[-1] in streams else []
+    return [*(together(number, tokens) for number in streams), *last]
+
+
 def compete(contestants: dict[str, Contestant], task: Task, rounds: int) -> Rounds:
     """All take a turn in each round; who fails is out of the whole run."""
     done = Rounds(decode_only=not task.is_mixed)
@@ -150,8 +156,7 @@ def main() -> int:
     contestants: dict[str, Contestant] = {}
     try:
         contestants |= start_all(peers, core, say)
-        tasks = [together(streams, arguments.tokens) for streams in arguments.streams]
-        for task in [*tasks, mixed(max(arguments.streams), arguments.tokens)]:
+        for task in tasks(arguments.streams, arguments.tokens):
             done = compete(contestants, task, arguments.rounds)
             fresh = recorded(done, task, peers, contestants, command)
             found += fresh
