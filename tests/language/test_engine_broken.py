@@ -41,7 +41,7 @@ def broken(start_engine: Any, llm_folder: Path, tmp_path_factory: pytest.TempPat
     engine.close()
 
 
-SAMPLINGS = (
+SAMPLINGS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 1.0, "seed": 1},
     {"logprobs": True, "top_logprobs": 5},
