@@ -37,7 +37,7 @@ def test_error_survives_the_way_with_its_kind_and_text() -> None:
 
 
 def test_all_letters_are_collected_in_order_and_once() -> None:
-    mailbox = Mailbox()
+    mailbox = Mailbox[Letter]()
     for number in range(5):
         mailbox.put(letter(number))
     assert mailbox.collect(10) == [letter(number) for number in range(5)]
@@ -45,7 +45,7 @@ def test_all_letters_are_collected_in_order_and_once() -> None:
 
 
 def test_collector_waits_for_the_first_letter() -> None:
-    mailbox = Mailbox()
+    mailbox = Mailbox[Letter]()
     collected: list[Letter] = []
     collector = threading.Thread(target=lambda: collected.extend(mailbox.collect(30)))
     collector.start()
@@ -55,7 +55,7 @@ def test_collector_waits_for_the_first_letter() -> None:
 
 
 def test_closed_mailbox_lets_its_collector_go() -> None:
-    mailbox = Mailbox()
+    mailbox = Mailbox[Letter]()
     collector = threading.Thread(target=mailbox.collect, args=(30,))
     collector.start()
     mailbox.close()
@@ -63,8 +63,21 @@ def test_closed_mailbox_lets_its_collector_go() -> None:
     assert not collector.is_alive()
 
 
+def test_closed_mailbox_gives_what_is_in_it_and_lets_every_collector_go() -> None:
+    mailbox = Mailbox[Letter]()
+    mailbox.put(letter(1))
+    mailbox.close()
+    assert mailbox.collect(30) == [letter(1)]
+    collectors = [threading.Thread(target=mailbox.collect, args=(30,)) for _ in range(3)]
+    for collector in collectors:
+        collector.start()
+    for collector in collectors:
+        collector.join(10)
+    assert not any(collector.is_alive() for collector in collectors)
+
+
 def test_nothing_is_lost_between_many_threads() -> None:
-    mailbox, collected = Mailbox(), list[Letter]()
+    mailbox, collected = Mailbox[Letter](), list[Letter]()
 
     def fill(start: int) -> None:
         for number in range(start, start + 500):

@@ -19,11 +19,12 @@ from proteus.backend.mailbox import Letter, Mailbox, pack
 from proteus.backend.scheduling import read_scheduling
 from proteus.backend.tensors import Array, from_bytes, read, read_bytes
 from proteus.contract import REQUEST_KEY_BYTES
-from proteus.errors import InvalidRequest
+from proteus.errors import InvalidRequest, ProteusError
 from proteus.language.generation import Engine, Event, Failure, GenerationRequest, Spans
 from proteus.language.sampling import Sampling
 
 CANCEL_POLL_S = 0.1
+Posted = tuple[bytes, Event | Failure]  # with the request's key
 COLLECT_S = 1.0  # a collector waits no longer for an event; that it was answered says that this model lives
 
 
@@ -32,7 +33,7 @@ class EnginePort:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._mailboxes: dict[bytes, Mailbox] = {}
+        self._mailboxes: dict[bytes, Mailbox[Posted]] = {}
         self._collectors = ThreadPoolExecutor(4, thread_name_prefix="collect")
 
     def serve(self, request: Any) -> None:
@@ -59,7 +60,7 @@ class EnginePort:
             mailbox.close()
         self._collectors.shutdown()
 
-    def _mailbox(self, key: bytes) -> Mailbox:
+    def _mailbox(self, key: bytes) -> Mailbox[Posted]:
         return self._mailboxes.setdefault(key, Mailbox())
 
 
@@ -118,19 +119,20 @@ def _media_keys(request: Any, num_spans: int) -> tuple[bytes, ...]:
     return tuple(key.tobytes() for key in keys)
 
 
-def _collect(responses: Responses, mailbox: Mailbox) -> None:
+def _collect(responses: Responses, mailbox: Mailbox[Posted]) -> None:
     try:
-        responses.send({"events": from_bytes(pack(mailbox.collect(COLLECT_S)))}, final=True)
+        letters = [Letter(request_key, _content(event)) for request_key, event in mailbox.collect(COLLECT_S)]
+        responses.send({"events": from_bytes(pack(letters))}, final=True)
     except Exception as error:
         responses.fail(known(error))
 
 
-def _posting(request_key: bytes, mailbox: Mailbox) -> Callable[[Event | Failure], None]:
-    def post(event: Event | Failure) -> None:
-        content = known(event.error) if isinstance(event, Failure) else _llm_event(event)
-        mailbox.put(Letter(request_key, content))
+def _posting(request_key: bytes, mailbox: Mailbox[Posted]) -> Callable[[Event | Failure], None]:
+    return lambda event: mailbox.put((request_key, event))
 
-    return post
+
+def _content(event: Event | Failure) -> LlmEvent | ProteusError:
+    return known(event.error) if isinstance(event, Failure) else _llm_event(event)
 
 
 def _llm_event(event: Event) -> LlmEvent:

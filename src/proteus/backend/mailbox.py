@@ -10,13 +10,15 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from proteus.backend.failures import revive
 from proteus.backend.fleet import LlmEnd, LlmEvent
 from proteus.errors import ProteusError
 from proteus.language.generation import TokenLogprobs
 
+Posted = TypeVar("Posted")
 END_FIELDS = tuple(field.name for field in fields(LlmEnd))
 
 
@@ -26,31 +28,36 @@ class Letter:
     content: LlmEvent | ProteusError  # an error is the last letter of its request
 
 
-class Mailbox:
-    """Filled and emptied by any threads; letters stay in order."""
+class Mailbox(Generic[Posted]):
+    """Filled and emptied by any threads; what is posted stays in order.
+
+    The engine's thread posts, so that posting does next to nothing; the rest is done by who collects.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._letters: list[Letter] = []
-        self._closed = False
+        self._posted: SimpleQueue[Posted | None] = SimpleQueue()  # None: it is closed
+        self._collecting = threading.Lock()
 
-    def put(self, letter: Letter) -> None:
-        with self._changed:
-            self._letters.append(letter)
-            self._changed.notify()
+    def put(self, posted: Posted) -> None:
+        self._posted.put(posted)
 
-    def collect(self, wait_s: float) -> list[Letter]:
-        """All letters, waiting for the first; none after `wait_s`, or when the mailbox is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._letters) or self._closed, wait_s)
-            letters, self._letters = self._letters, []
-            return letters
+    def collect(self, wait_s: float) -> list[Posted]:
+        """All that is there, waiting for the first; none after `wait_s`, or when the mailbox is closed."""
+        found: list[Posted] = []
+        with self._collecting:
+            try:
+                posted = self._posted.get(timeout=wait_s)
+                while posted is not None:
+                    found.append(posted)
+                    posted = self._posted.get_nowait()
+                self.close()  # the next collector is not to wait either
+            except Empty:
+                pass
+        return found
 
     def close(self) -> None:
         """Wake who waits."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._posted.put(None)
 
 
 def pack(letters: Sequence[Letter]) -> bytes:
