@@ -248,3 +248,33 @@ def random_task(chance: random.Random, now_s: float) -> Task:
         answer=answer,
         deadline_s=now_s + chance.uniform(-0.5, 6) if chance.random() < 0.3 else None,
     )
+
+
+def scheduler_of(policy: str = "priority", *, slots: int = 4, max_queue: int = 100, **changes: int) -> Scheduler:
+    return Scheduler(limits_of(policy, **changes), slots=slots, max_queue=max_queue)
+
+
+def submitted(scheduler: Scheduler, *tasks: Task, now_s: float = 0.0) -> tuple[Task, ...]:
+    for task in tasks:
+        scheduler.submit(task, now_s)
+    return tasks
+
+
+def computed(scheduler: Scheduler, now_s: float = 0.0) -> Iteration:
+    """One iteration, done as it says."""
+    iteration = scheduler.next(now_s)
+    for task in iteration.decodes:
+        scheduler.generated(task)
+    for chunk in iteration.chunks:
+        scheduler.prefilled(chunk.task, chunk.due)
+        if chunk.task.prefilled == chunk.task.prompt_tokens:
+            scheduler.generated(chunk.task)
+    return iteration
+
+
+def shares(iteration: Iteration) -> list[tuple[Task, int]]:
+    return [(chunk.task, chunk.tokens) for chunk in iteration.chunks]
+
+
+def picture(latency_class: str = "media", tenant: str = "ann", prompt: int = 40, answer: int = 4) -> Task:
+    return task_of(latency_class, tenant, prompt=prompt, visual=prompt - 4, answer=answer)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from tests.language.prompts import VOCABULARY, Prompt, spell
 
 SPOILT = 371  # an id whose embedding is not a number: a prompt with it fails. No greedy answer below has it
 NEVER = {SPOILT: -100.0}
+MOST_ROUNDS = 100  # of traffic whose moments are left to chance; a few are enough
 
 PROMPTS = (
     spell([1]),
@@ -201,4 +202,33 @@ def test_an_answer_has_the_same_bits_in_any_traffic(
         Trace(engine, cases, seed).check()
     cached = engine.figures().counts.cached_tokens
     assert (cached > 1000) == (prefix_bytes > 0)
+    engine.close()
+
+
+def test_chunks_of_a_picture_that_gave_way_to_text_are_computed_anew_with_the_same_bits(
+    start_engine: Any, llm_folder: Path
+) -> None:
+    """Text comes one after the other while long prompts of pictures prefill, until some of their chunks were ended."""
+    sampling = SAMPLINGS[0]
+    media = [spell(head, *"ABCDEFGHIJKLMNOP", 100 + head) for head in range(1, 13)]
+    text = [spell(length) for length in (1, 2, 5, 9)]
+    alone = start_engine(llm_folder, slots=1, context_tokens=512, iteration_tokens=512, policy="fifo", prefix_bytes=0)
+    expected = {prompt: Answer.of(prompt.client(alone, sampling).submit()) for prompt in (*media, *text)}
+    alone.close()
+    engine = start_engine(
+        llm_folder, slots=6, context_tokens=512, iteration_tokens=200, policy="ratio", max_media_slots=4
+    )
+    for _ in range(MOST_ROUNDS):
+        asked = [(prompt, prompt.client(engine, sampling).submit()) for prompt in media]
+        while not all(client.ended.is_set() for _, client in asked[: len(media)]):
+            prompt = text[len(asked) % len(text)]
+            asked.append((prompt, prompt.client(engine, sampling).submit().wait()))
+        for prompt, client in asked:
+            assert Answer.of(client) == expected[prompt]
+        if engine.figures().counts.given_up_tokens > 500:
+            break
+    counts = engine.figures().counts
+    assert counts.given_up_tokens > 500
+    assert counts.wasted_prefill_tokens == 0
+    assert_empty(engine)
     engine.close()

@@ -35,7 +35,7 @@ from proteus.language.prefix_reuse import PrefixReuse
 from proteus.language.sampling import check_vocabulary
 from proteus.language.scheduler import Scheduler
 from proteus.language.stream import Detokenizer
-from proteus.language.task import Chunk, Iteration, Task
+from proteus.language.task import Chunk, Iteration, Move, Task
 from proteus.limits import Llm
 
 __all__ = ["Emit", "Engine", "Event", "Failure", "Finish", "GenerationRequest", "OnnxEngine"]
@@ -170,6 +170,8 @@ class OnnxEngine:
             self._counts.iterations += 1
             for task in iteration.placed:
                 self._live[task].note_placed()
+            for move in iteration.moved:
+                self._move(move)
             for chunk in iteration.chunks:
                 if not chunk.task.visual_tokens:
                     self._prefill(chunk)
@@ -202,6 +204,12 @@ class OnnxEngine:
             self._counts.ended(sequence, error.code)
             outcomes.append((sequence, Failure(error)))
         return outcomes
+
+    def _move(self, move: Move) -> None:
+        source, slot = move.source, move.task.slot
+        self._kv.move(source, slot, self._lengths[source])
+        self._token_ids[slot], self._lengths[slot] = self._token_ids[source], self._lengths[source]
+        self._lengths[source] = 0
 
     def _decode(self, tasks: tuple[Task, ...]) -> None:
         """One token for everyone who decodes."""

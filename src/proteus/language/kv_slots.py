@@ -44,6 +44,10 @@ class KvSlots:
             raise IndexError(f"places {start} to {stop} of {self.context_tokens}")
         return self._memory[:, :, slot, :, start:stop]
 
+    def move(self, source: int, slot: int, num_tokens: int) -> None:
+        """Copy the first `num_tokens` places of a slot to another."""
+        self.view(slot, 0, num_tokens)[...] = self.view(source, 0, num_tokens)
+
     def write(self, slot: int, start: int, block: npt.NDArray[np.float32]) -> None:
         """Copy a block into a slot, from place `start` on."""
         self.view(slot, start, start + block.shape[3])[...] = block

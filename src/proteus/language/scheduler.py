@@ -13,10 +13,11 @@ from collections.abc import Iterable
 
 from proteus.errors import DeadlineExceeded, InvalidRequest, ProteusError, QueueFull, Stalled
 from proteus.language.policy import Policy
-from proteus.language.task import Chunk, Figures, Iteration, Modality, Task, share_of
+from proteus.language.task import Chunk, Figures, Iteration, Modality, Move, Task, share_of
 from proteus.language.waiting_room import CLASSES, MODALITIES, WaitingRoom
 from proteus.limits import LatencyClass, Schedule
 
+MOVED_FROM_TOKENS = 16  # that may still come: to copy a slot costs some steps with a row too many
 MAX_IDLE = 64  # iterations with work and without progress after which a task is ended
 MAX_REMEMBERED_CANCELS = 1024  # of keys that are not in flight (yet)
 
@@ -41,7 +42,7 @@ class Scheduler:
         self._may_place = False  # something changed since nobody more could be placed
         self._num_submitted = 0
         self._kv_tokens = 0
-        self._last = Iteration(refused=(), cancelled=(), placed=(), decodes=(), chunks=())  # that had decodes only
+        self._last = _only(())
 
     @property
     def num_in_flight(self) -> int:
@@ -95,16 +96,25 @@ class Scheduler:
         """Ends who is to end, places who may have a slot, and gives out the work of one iteration."""
         cancelled = self._take_cancelled() if self._to_cancel else ()
         refused = self._take_refused(now_s)
-        placed = self._place(now_s) if self._may_place else ()
+        placed: tuple[Task, ...] = ()
+        moved: tuple[Move, ...] = ()
+        if self._may_place:
+            placed, moved = self._place(now_s), self._move_down()
         if not self._running and self._waiting:
             refused.append(self._take_unplaceable())
         decodes = self._decodes()
         for task in decodes:
             task.idle += 1
-        if not (cancelled or refused or placed or self._prefilling):
+        if not (cancelled or refused or placed or moved or self._prefilling):
             return self._decodes_only(decodes)
-        chunks = self._chunks(self._limits.iteration_tokens - len(decodes))
-        return Iteration(refused=tuple(refused), cancelled=cancelled, placed=placed, decodes=decodes, chunks=chunks)
+        return Iteration(
+            refused=tuple(refused),
+            cancelled=cancelled,
+            placed=placed,
+            moved=moved,
+            decodes=decodes,
+            chunks=self._chunks(self._limits.iteration_tokens - len(decodes)),
+        )
 
     def owes_text(self) -> bool:
         """Whether text that somebody waits for has no slot yet, and the next iteration would give it one."""
@@ -212,6 +222,18 @@ class Scheduler:
             placed.append(task)
         return tuple(placed)
 
+    def _move_down(self) -> tuple[Move, ...]:
+        """From the highest slots to free ones below: a step computes a row for each slot up to the highest taken."""
+        moves: list[Move] = []
+        while self._free and self._running:
+            task = max(self._running, key=_slot)
+            if task.slot < self._free[0] or task.max_tokens - task.generated < MOVED_FROM_TOKENS:
+                break
+            moves.append(Move(task=task, source=task.slot))
+            task.slot = heapq.heapreplace(self._free, task.slot)
+            self._decoding = None
+        return tuple(moves)
+
     def _decodes(self) -> tuple[Task, ...]:
         if self._decoding is None:
             self._decoding = tuple(task for task in self._running if task.prefilled == task.prompt_tokens)
@@ -219,7 +241,7 @@ class Scheduler:
 
     def _decodes_only(self, decodes: tuple[Task, ...]) -> Iteration:
         if self._last.decodes is not decodes:
-            self._last = Iteration(refused=(), cancelled=(), placed=(), decodes=decodes, chunks=())
+            self._last = _only(decodes)
         return self._last
 
     def _chunks(self, budget: int) -> tuple[Chunk, ...]:
@@ -254,6 +276,14 @@ class Scheduler:
         else:
             self._decoding = None
         self._may_place = True
+
+
+def _only(decodes: tuple[Task, ...]) -> Iteration:
+    return Iteration(refused=(), cancelled=(), placed=(), moved=(), decodes=decodes, chunks=())
+
+
+def _slot(task: Task) -> int:
+    return task.slot
 
 
 def _order(task: Task) -> tuple[float, int]:

@@ -72,12 +72,21 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A sequence that has another slot from now on: what is in the slot `source` is to be copied to its own."""
+
+    task: Task
+    source: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Iteration:
     """What to do now, in this order; who is refused or cancelled is out of everything already."""
 
     refused: tuple[tuple[Task, ProteusError], ...]
     cancelled: tuple[Task, ...]
     placed: tuple[Task, ...]  # have a slot from now on
+    moved: tuple[Move, ...]
     decodes: tuple[Task, ...]
     chunks: tuple[Chunk, ...]
 
