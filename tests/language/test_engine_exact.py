@@ -232,3 +232,25 @@ def test_chunks_of_a_picture_that_gave_way_to_text_are_computed_anew_with_the_sa
     assert counts.wasted_prefill_tokens == 0
     assert_empty(engine)
     engine.close()
+
+
+@pytest.mark.parametrize("is_picture", [False, True])
+def test_every_length_of_a_prompt_and_of_what_the_cache_gives_of_it_has_the_same_bits(
+    start_engine: Any, llm_folder: Path, is_picture: bool
+) -> None:
+    """A prompt of each length: computed whole, in chunks, and with as much from the cache as any other left there."""
+    sampling = Sampling(max_tokens=2, logprobs=True, top_logprobs=5)
+    lengths = range(CONTEXT - 12)
+    prompts = [spell(length, "A", 1) if is_picture else spell(length + 1) for length in lengths]
+    forks = [spell(length, [77, 78, 79]) for length in lengths]  # as others, up to any place
+    alone = start_engine(llm_folder, slots=1, iteration_tokens=CONTEXT, policy="fifo", prefix_bytes=0)
+    expected = [Answer.of(prompt.client(alone, sampling).submit()) for prompt in (*prompts, *forks)]
+    alone.close()
+    engine = start_engine(llm_folder, iteration_tokens=21)
+    order = random.Random(is_picture).sample(range(len(expected)), len(expected))
+    for number in (*order, *order):
+        prompt = (*prompts, *forks)[number]
+        assert Answer.of(prompt.client(engine, sampling).submit()) == expected[number]
+    counts = engine.figures().counts
+    assert counts.cached_tokens > counts.prefilled_tokens > 0
+    engine.close()

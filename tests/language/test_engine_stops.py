@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.language.clients import LONG, OTHERS, PROMPT, Client, Gate, ask, asse
 from tests.language.prompts import spell
 
 CHUNK = 14  # tokens of an iteration
+PROMPTS = (spell(1), spell(9), spell(40), spell(3, "A", 30))
 LONG_PROMPT = spell(3, "A", 10, "B", 69)  # 100 tokens: eight chunks
 
 
@@ -224,3 +226,36 @@ def test_stops_from_another_thread_at_any_moment_never_cost_a_neighbour_a_token(
     done.set()
     stopping.join(60)
     assert first.wait().ids == whole.ids
+
+
+def test_close_at_any_moment_ends_whatever_was_taken_exactly_once(start_engine: Any, llm_folder: Path) -> None:
+    """Two threads submit and stop while a third closes; a client fails on an event after its last one."""
+    for seed in range(20):
+        engine = start_engine(llm_folder, slots=2, iteration_tokens=CHUNK, max_queue=200)
+        taken: list[Client] = []
+
+        def submit_until_closed(seed: int, engine: OnnxEngine = engine, taken: list[Client] = taken) -> None:
+            rng = random.Random(seed)
+            for _ in range(50):
+                client = rng.choice(PROMPTS).client(engine, Sampling(max_tokens=rng.randint(1, 9)))
+                try:
+                    taken.append(client.submit())
+                except Unavailable:
+                    return
+                if rng.random() < 0.2:
+                    client.cancel()
+
+        submitting = [threading.Thread(target=submit_until_closed, args=(seed + number,)) for number in (0, 1000)]
+        for thread in submitting:
+            thread.start()
+        while len(taken) <= seed * 2 and any(thread.is_alive() for thread in submitting):
+            submitting[0].join(0.001)
+        engine.close()
+        for thread in submitting:
+            thread.join(60)
+        ends = [client.wait().events[-1] for client in taken]
+        assert all(type(end.error) is Unavailable for end in ends if isinstance(end, Failure))
+        counts = engine.figures().counts
+        assert sum(counts.outcomes.values()) == len(taken)
+        assert counts.outcomes[Unavailable.code] == sum(isinstance(end, Failure) for end in ends)
+        assert_empty(engine)
