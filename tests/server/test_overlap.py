@@ -36,13 +36,14 @@ class Talk(threading.Thread):
 
 def test_a_picture_is_prepared_and_encoded_while_other_answers_are_decoded(server: Server) -> None:
     """All slots but one decode; were a picture to wait for any of them, its answer would come after theirs."""
+    picture = encode(noise(64, 48, int.from_bytes(os.urandom(3), "big")))
     talks = [Talk(server.ports.grpc_url) for _ in range(Deployment.load(DEMO).llm.slots - 1)]
-    for talk in talks:
-        talk.start()
-    for talk in talks:
-        assert talk.begun.wait(60)
-    picture = encode(noise(400, 300, int.from_bytes(os.urandom(3), "big")))
     with Client(server.ports.grpc_url) as client:
+        client.ask("Hi", max_tokens=1)  # connected
+        for talk in talks:
+            talk.start()
+        for talk in talks:
+            assert talk.begun.wait(60)
         told = [talk.num_tokens for talk in talks]
         answer = client.ask("What colour is it?", picture, max_tokens=1)
         told_meanwhile = [talk.num_tokens - before for talk, before in zip(talks, told, strict=True)]
