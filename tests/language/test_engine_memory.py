@@ -88,7 +88,7 @@ def test_memory_is_flat_over_ten_thousand_requests(start_engine: Any, llm_folder
     assert_empty(engine)
     figures = engine.figures()
     assert sum(figures.counts.outcomes.values()) == traffic.num_served == ALL
-    assert min(figures.counts.outcomes.values()) > 500
+    assert min(figures.counts.outcomes.values()) > 300
     assert (figures.kv_used_tokens, figures.scheduler.kv_tokens) == (0, 0)
     assert figures.prefixes.evicted_for_room > 1_000
     assert figures.prefixes.held_bytes <= figures.prefixes.capacity_bytes <= 1 << 18
@@ -120,7 +120,7 @@ def test_ten_thousand_requests_stopped_as_soon_as_they_are_submitted_leave_nothi
     assert_empty(engine)
     counts = engine.figures().counts
     assert sum(counts.outcomes.values()) == ALL
-    assert counts.outcomes["cancelled"] > 0.99 * ALL  # a thread may be held up for longer than an answer takes
+    assert counts.outcomes["cancelled"] > 0.95 * ALL  # a thread may be held up for longer than an answer takes
     assert 0 <= counts.prefilled_tokens - counts.wasted_prefill_tokens <= 60 * counts.outcomes["length"]
     assert ask(engine, PROMPT, max_tokens=LONG).ids == whole.ids
     engine.close()

@@ -21,7 +21,7 @@ from tests.language.prompts import Prompt, spell
 
 MANY = 10_000
 HOUR_MS = 3_600_000
-DEADLINE_S = 0.5  # long enough to be accepted, short enough to wait for
+DEADLINE_S = 1.0  # long enough to be accepted, short enough to wait for
 
 
 @pytest.fixture
@@ -114,27 +114,25 @@ def test_whoever_waits_gets_a_turn_though_text_never_stops_coming(
     assert len(waiting.ids) == 2
     for client in texts:
         client.wait()
-    assert len(texts) > 12
+    assert len(texts) > 4
     assert_empty(engine)
     engine.close()
 
 
 def test_a_request_that_waits_past_its_deadline_fails_and_one_that_has_a_slot_does_not(narrow: OnnxEngine) -> None:
     gate = Gate(after=3)
-    deadline_s = time.monotonic() + DEADLINE_S
+    soon_s = time.monotonic() + DEADLINE_S
     running = Client(
-        narrow, PROMPT, Sampling(max_tokens=9), on_event=gate, scheduling=Scheduling(deadline_s=deadline_s)
+        narrow, PROMPT, Sampling(max_tokens=9), on_event=gate, scheduling=Scheduling(deadline_s=soon_s)
     ).submit()
     assert gate.reached.wait(60)
     late = [
-        Client(narrow, PROMPT, scheduling=Scheduling(deadline_s=time.monotonic() + DEADLINE_S, latency_class=name))
+        Client(narrow, PROMPT, scheduling=Scheduling(deadline_s=soon_s, latency_class=name)).submit()
         for name in ("text", "media", "batch")
     ]
-    patient = Client(narrow, PROMPT, Sampling(max_tokens=3), scheduling=Scheduling(deadline_s=1e12))
-    for client in (*late, patient):
-        client.submit()
-    while time.monotonic() <= late[-1].scheduling.deadline_s + 0.001:  # type: ignore[operator]
-        gate.reached.wait(0.01)
+    patient = Client(narrow, PROMPT, Sampling(max_tokens=3), scheduling=Scheduling(deadline_s=1e12)).submit()
+    while time.monotonic() <= soon_s:
+        running.ended.wait(soon_s - time.monotonic() + 0.001)
     gate.opened.set()
     for client in late:
         assert isinstance(client.wait().failure.error, DeadlineExceeded)
