@@ -190,7 +190,8 @@ class OnnxEngine:
                 return None
             iteration = self._scheduler.next(time.monotonic())
             ended = self._ended_by(iteration) if iteration.cancelled or iteration.refused else ()
-        self._tell(ended)
+        if ended:
+            self._tell(ended)
         return iteration
 
     def _ended_by(self, iteration: Iteration) -> Sequence[Outcome]:
