@@ -107,8 +107,10 @@ def test_only_the_backend_room_knows_triton() -> None:
 
 
 def test_serving_code_never_imports_torch() -> None:
+    # Other engines, each in an environment of its own; graphs, which are made as export makes them.
+    apart = [ROOT / "perf" / name for name in ("peers", "graphs.py", "graph_variants.py")]
     for file in python_files("src", "model_repository", "client", "perf"):
-        if file.is_relative_to(ROOT / "perf" / "peers"):  # other engines, each in an environment of its own
+        if any(file.is_relative_to(path) for path in apart):
             continue
         heavy = [f"{file.name}:{line} {name}" for line, name in imports(file) if name.split(".")[0] in HEAVY]
         assert heavy == []
