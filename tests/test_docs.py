@@ -12,7 +12,7 @@ import pytest
 
 from perf.families import table
 from proteus.admission.figures import FIGURES
-from proteus.contract import REQUEST_DOCUMENT
+from proteus.contract import CHAT, REQUEST_DOCUMENT
 from proteus.cost.vector import NAMES
 from proteus.deployment import Deployment
 from proteus.door.named import StopRequest, StopTarget
@@ -42,6 +42,13 @@ CODES = sorted({kind.code for kind in kinds(ProteusError) if kind.__module__.sta
 @pytest.mark.parametrize("code", CODES)
 def test_operating_tells_what_to_do_about_every_error(code: str) -> None:
     assert f"`{code}`" in OPERATING or f"`{code}:" in OPERATING
+
+
+@pytest.mark.parametrize(
+    "code", sorted({kind.code for kind in kinds(ProteusError) if kind.__module__ == "proteus.errors"})
+)
+def test_contract_of_chat_names_every_error_that_a_client_may_meet(code: str) -> None:
+    assert any(f"`{code}`" in line for line in CHAT.errors)
 
 
 @pytest.mark.parametrize("figure", [*FIGURES, *ENGINE_FIGURES], ids=lambda figure: figure.name)

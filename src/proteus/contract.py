@@ -96,6 +96,10 @@ DECODE_ERRORS = (
     "`unavailable`: the processes that decode are being started anew; try again in some seconds",
 )
 QUEUE_ERROR = "a full queue (`max_queue` of the stage): Triton's own text, the door answers `queue_full`"
+MODEL_ERRORS = (
+    "`model_output_invalid`: the model's output cannot be used (not finite, all equal, stuck); only this request ends",
+    "`stalled`: ours; the request got no further, although it was given work many times; the text says where it stood",
+)
 INTERNAL_ERROR = "`internal`: ours; the text is fixed, the cause is in the server's log"
 
 IMAGE_PREPROCESS = ModelSpec(
@@ -146,7 +150,8 @@ LLM = ModelSpec(
             "UINT8",
             (-1,),
             "JSON: max_tokens, min_tokens, temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, "
-            "repetition_penalty, logit_bias, logprobs, top_logprobs, seed, stop, stop_token_ids; each may be left out",
+            "repetition_penalty, logit_bias, logprobs, top_logprobs, seed, stop, stop_token_ids; each may be left out, "
+            "max_tokens then is 16; no answer outgrows the context",
             optional=True,
         ),
         TensorSpec(
@@ -191,8 +196,9 @@ LLM = ModelSpec(
     errors=(
         "`invalid_request`: values of sampling or scheduling, spans, keys or rows that do not fit",
         "`prompt_too_long`: the prompt leaves no room in `[llm] context_tokens`",
-        "`queue_full`: `[llm] max_queue` requests wait already",
+        "`queue_full`: `[llm] slots` + `max_queue` requests are there already",
         "`deadline_exceeded`: no slot within `deadline_ms`",
+        *MODEL_ERRORS,
         INTERNAL_ERROR,
     ),
     batched=False,
@@ -229,6 +235,7 @@ CHAT = ModelSpec(
         "the time is known",
         "`deadline_exceeded`: not started within `deadline_ms`, Triton's own timeout, or `[admission] max_wait_ms`",
         "`unavailable`: a stage died and is restarting; try again in some seconds",
+        *MODEL_ERRORS,
         INTERNAL_ERROR,
     ),
     batched=False,
