@@ -149,6 +149,16 @@ def test_context_longer_than_the_checkpoints_is_refused(deployment: Deployment) 
         configs.read_shapes(deployment)
 
 
+def test_prefix_cache_without_room_for_a_block_is_refused(deployment: Deployment) -> None:
+    def with_bytes(max_bytes: int) -> Deployment:
+        cache = deployment.llm.prefix_cache.model_copy(update={"max_bytes": max_bytes})
+        return deployment.model_copy(update={"llm": deployment.llm.model_copy(update={"prefix_cache": cache})})
+
+    with pytest.raises(DeploymentError, match=r"max_bytes = 1 has no room.*limit: [0-9,]+ bytes, a block of 16 tokens"):
+        configs.read_shapes(with_bytes(1))
+    configs.read_shapes(with_bytes(0))
+
+
 def test_tier_that_would_refuse_every_picture_is_refused(deployment: Deployment) -> None:
     low = deployment.tiers.low.model_copy(update={"max_visual_tokens": 8})
     tiers = deployment.tiers.model_copy(update={"low": low})

@@ -75,6 +75,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("text_slots = 3", "text_slots = 8", ["text_slots = 8 leaves media none of slots = 8", "policy = auto"]),
         ("max_media_slots = 5", "max_media_slots = 9", ["max_media_slots = 9 is over slots = 8"]),
         ("block_tokens = 16", "block_tokens = 0", ["llm.prefix_cache.block_tokens = 0", "greater than 0"]),
+        ("block_tokens = 16", "block_tokens = 1_024", ["block_tokens = 1024 is more than", "context_tokens = 1024"]),
         ("max_age_s = 600.0", "max_age_s = 0.0", ["llm.prefix_cache.max_age_s = 0.0", "greater than 0"]),
         ("weight = 8", "weight = 0", ["admission.queues.text.weight = 0", "greater than 0"]),
     ],

@@ -6,6 +6,7 @@ Only fields that Triton 2.51 knows.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -34,6 +35,7 @@ from proteus.contract import (
 from proteus.deployment import Deployment, DeploymentError, Stage
 from proteus.errors import ProteusError
 from proteus.families.llava import LlavaFamily
+from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.limits import published
 from proteus.manifest import MANIFEST, Manifest
 
@@ -73,12 +75,25 @@ def read_shapes(deployment: Deployment) -> Shapes:
             limit=f"the checkpoint's max_position_embeddings = {manifest.context_tokens}",
             fix="lower llm.context_tokens",
         )
+    _check_prefix_cache(deployment, family)
     return Shapes(
         image_size_px=manifest.image_size,
         visual_tokens=manifest.visual_tokens,
         feature_width=family.feature_width,
         hidden_size=manifest.hidden_size,
     )
+
+
+def _check_prefix_cache(deployment: Deployment, family: LlavaFamily) -> None:
+    """A cache without room for one block would be off without a word."""
+    cache = deployment.llm.prefix_cache
+    block_bytes = family.language.self_kv_bytes(cache.block_tokens, KV_VALUE_BYTES)
+    if 0 < cache.max_bytes < block_bytes:
+        raise DeploymentError(
+            f"{deployment.path}: llm.prefix_cache.max_bytes = {cache.max_bytes:,} has no room for a block",
+            limit=f"{block_bytes:,} bytes, a block of {cache.block_tokens} tokens",
+            fix="raise it, or set it to 0 to turn the cache off",
+        )
 
 
 def render(deployment: Deployment, shapes: Shapes) -> dict[str, str]:
@@ -217,15 +232,17 @@ def _steps() -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    check = "--check" in arguments
-    paths = [Path(argument) for argument in arguments if argument != "--check"] or [DEFAULT_DEPLOYMENT]
+    parser = argparse.ArgumentParser(prog="python -m proteus.configs", description="Write every config.pbtxt.")
+    parser.add_argument("deployments", nargs="*", type=Path, default=[DEFAULT_DEPLOYMENT], metavar="DEPLOYMENT")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a file would change")
+    given = parser.parse_args(arguments)
     try:
-        for path in paths:
+        for path in given.deployments:
             deployment = Deployment.load(path)
-            changed = stale(deployment) if check else write(deployment)
+            changed = stale(deployment) if given.check else write(deployment)
             for file in changed:
-                sys.stdout.write(f"{'differs' if check else 'wrote'} {file}\n")
-            if check and changed:
+                sys.stdout.write(f"{'differs' if given.check else 'wrote'} {file}\n")
+            if given.check and changed:
                 return 1
     except ProteusError as error:
         sys.stderr.write(f"{error}\n")

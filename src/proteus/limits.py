@@ -226,7 +226,7 @@ class Schedule(Section):
 class PrefixCache(Section):
     """Keys and values of prompts, kept for requests that begin alike in the same cache scope."""
 
-    block_tokens: Count = Field(description="shared as a whole or not at all")
+    block_tokens: Count = Field(description="kept as a whole; what a prompt has beyond its last full block is not")
     max_bytes: NotNegative = Field(description="kept; 0 turns the cache off")
     max_age_s: Positive = Field(description="kept after the last use")
 
@@ -256,6 +256,16 @@ class Llm(Section):
             )
         if schedule.max_media_slots > self.slots:
             raise ValueError(f"schedule.max_media_slots = {schedule.max_media_slots} is over slots = {self.slots}")
+        return self
+
+    @model_validator(mode="after")
+    def a_prompt_can_fill_a_block(self) -> Llm:
+        cache = self.prefix_cache
+        if cache.max_bytes and cache.block_tokens >= self.context_tokens:
+            raise ValueError(
+                f"prefix_cache.block_tokens = {cache.block_tokens} is more than a prompt has within "
+                f"context_tokens = {self.context_tokens}, and max_bytes = 0 turns the cache off"
+            )
         return self
 
 
