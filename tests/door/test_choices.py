@@ -105,7 +105,7 @@ def test_more_answers_than_can_ever_have_a_place_are_refused() -> None:
             MediaTooLarge, match=r"requests = 3; limit: \[admission.capacity\] requests = 2; fix: .*\(n\)"
         ):
             await chat.answer(call("?", n=3), Client())
-        with pytest.raises(InvalidRequest, match=r"9 answers \(n\); limit: \[text\] max_choices = 8"):
+        with pytest.raises(InvalidRequest, match=r"n = 9; limit: \[text\] max_choices = 8"):
             await chat.answer(call("?", n=9), Client())
         await chat.answer(call("?", n=2), Client())
         assert is_empty(chat)

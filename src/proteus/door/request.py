@@ -122,7 +122,8 @@ class ChatRequest(Part):
         self._check_messages(limits)
 
     def _check_fields(self, limits: TextLimits) -> None:
-        _at_most("answers (n)", self.n, "max_choices", limits.max_choices)
+        if self.n > limits.max_choices:
+            raise InvalidRequest(f"n = {self.n:,}", limit=f"[text] max_choices = {limits.max_choices}", fix="lower n")
         _at_most("stop strings", len(self.stop), "max_stop_strings", limits.max_stop_strings)
         for stop in self.stop:
             _at_most("bytes in a stop string", len(stop.encode()), "max_stop_bytes", limits.max_stop_bytes)
@@ -205,8 +206,13 @@ def _translate(error: ValidationError) -> InvalidRequest:
         return InvalidRequest(
             f"logit_bias names {name}{more}", limit="a token id in decimal digits", fix="correct the id"
         )
+    if kind == "too_long" and field == "logit_bias":
+        return InvalidRequest(
+            f"logit_bias names {len(first['input']):,} ids{more}", limit=f"{MAX_BIASES:,} ids", fix="send less"
+        )
     what = f"{field or 'the request'} = {shorten(json.dumps(first['input'], default=str))}{more}"
-    return InvalidRequest(what, limit=shorten(first["msg"]), fix="correct the value")
+    limit = first["msg"].removeprefix("Value error, ")
+    return InvalidRequest(what, limit=shorten(limit), fix="correct the value")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
