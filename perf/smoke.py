@@ -5,6 +5,7 @@ A short look that everything can be measured, not a benchmark: one window each, 
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ CONCURRENCY = 4
 
 def main() -> int:
     """Starts the demo server, measures both models and prints the tables; the exit status for the shell."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     try:
         analyzer = Analyzer.install(Path("var/perf_analyzer"))
         with (
