@@ -134,6 +134,20 @@ def test_a_row_that_nobody_decodes_in_loses_nothing(memory: Memory) -> None:
     assert np.array_equal(memory.held(1, 90), kept)
 
 
+def test_a_prefill_gives_way_even_where_it_was_asked_before_it_began_and_can_be_done_anew(memory: Memory) -> None:
+    want, kept = memory.fill(0, [65]), memory.held(0, 65).copy()
+    memory.fill(1, [20])
+    memory.decoder.give_way()
+    near = PLACES[(PLACES >= 20) & (PLACES < 65)]
+    rows = ROWS[np.searchsorted(PLACES, near)]
+    for _ in range(2):
+        assert memory.decoder.prefill(1, IDS[20:65], 20, rows, near - 20) is None
+    memory.decoder.stay()
+    assert np.array_equal(memory.held(1, 20), kept[..., :20, :])
+    assert np.array_equal(memory.fill(1, [45], start=20), want)
+    assert np.array_equal(memory.held(1, 65), kept)
+
+
 def test_logits_of_a_prefill_outlive_the_next_call(memory: Memory) -> None:
     first = memory.fill(0, [30])
     kept = first.copy()

@@ -251,7 +251,9 @@ class OnnxEngine:
             sequence.gave_way = self._gives_way and self._scheduler.owes_text()
         if not sequence.gave_way:
             self._prefill(chunk)
-        self._gives_way = False
+        with self._lock:
+            self._gives_way = False
+            self._decoder.stay()
 
     def _prefill(self, chunk: Chunk) -> None:
         task = chunk.task

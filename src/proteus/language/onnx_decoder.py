@@ -93,7 +93,6 @@ class OnnxDecoder:
 
         Keys, values and logits have the same bits however a prompt is cut, as long as no chunk has only one token.
         """
-        self._prefill_options.terminate = False
         num_tokens = len(token_ids)
         if num_tokens % self._attention_rows == 1 and num_tokens > 1:
             cut = num_tokens - _LAST_ROWS
@@ -104,8 +103,12 @@ class OnnxDecoder:
         return self._prefill(slot, token_ids, start, rows, places)
 
     def give_way(self) -> None:
-        """From another thread: let the prefill that is going on end before its next operator."""
+        """For any thread: the prefill that is going on ends before its next operator, and so does each until `stay`."""
         self._prefill_options.terminate = True
+
+    def stay(self) -> None:
+        """Prefills are whole again."""
+        self._prefill_options.terminate = False
 
     def step(self, first: int, token_ids: Sequence[int], lengths: Sequence[int]) -> Floats:
         """Append one token to each of the B slots from `first` on, which hold `lengths` tokens; logits (B, V), valid
