@@ -153,7 +153,9 @@ def test_close_fails_what_is_in_flight_and_ends_the_thread(start_engine: Any, ll
     gate.opened.set()
     for thread in closing:
         thread.join(60)
-    assert [type(client.wait().failure.error) for client in clients] == [Unavailable, Unavailable]
+    errors = [client.wait().failure.error for client in clients]
+    assert [type(error) for error in errors] == [Unavailable, Unavailable]
+    assert errors[0] is not errors[1]  # one that is raised keeps the frames of whoever raised it
     with pytest.raises(Unavailable):
         Client(engine, PROMPT).submit()
     assert set(threading.enumerate()) <= before

@@ -41,7 +41,6 @@ from proteus.limits import Llm
 __all__ = ["Emit", "Engine", "Event", "Failure", "Finish", "GenerationRequest", "OnnxEngine"]
 
 log = logging.getLogger(__name__)
-STOPPED = Unavailable("the language model stopped", fix="try again in some seconds")
 Outcome = tuple[LiveSequence, Event | Failure]
 Members = tuple[tuple[LiveSequence, int], ...]  # with the row of logits that each goes on from
 
@@ -162,8 +161,8 @@ class OnnxEngine:
                 self._closed = True
                 left = [self._forget(task) for task in self._scheduler.end_all()]
             for sequence in left:
-                self._counts.ended(sequence, STOPPED.code)
-                sequence.send(Failure(STOPPED))
+                self._counts.ended(sequence, Unavailable.code)
+                sequence.send(Failure(Unavailable("the language model stopped", fix="try again in some seconds")))
 
     def _loop(self) -> None:
         while (iteration := self._next()) is not None:
