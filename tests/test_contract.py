@@ -195,7 +195,9 @@ def test_check_says_which_file_differs_and_write_mends_it(
     arguments = [str(deployment.path)]
     assert configs.main(["--check", *arguments]) == 1
     assert "differs" in capsys.readouterr().out
+    assert "config.pbtxt of chat, llm, " in (configs.warning(deployment.path) or "")
     assert configs.main(arguments) == 0
+    assert configs.warning(deployment.path) is None
     assert configs.main(["--check", *arguments]) == 0
     assert configs.main([str(deployment.path.parent / "nowhere.toml")]) == 2
     assert "nowhere.toml cannot be read" in capsys.readouterr().err

@@ -54,9 +54,12 @@ def serve(
     log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
 ) -> None:
     """Run the server on the loopback interface until Ctrl-C."""
+    from proteus.configs import warning
     from proteus.launcher import serve as run_server
 
     with _told_plainly():
+        if (stale := warning(deployment)) is not None:
+            typer.echo(stale, err=True)
         status = run_server(
             deployment,
             http_port=http_port or None,

@@ -148,6 +148,14 @@ def stale(deployment: Deployment) -> list[Path]:
     return [path for path, text in paths.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
 
 
+def warning(path: Path) -> str | None:
+    """What to tell who serves a deployment file whose repository was written from another state of it."""
+    names = [file.parent.name for file in stale(Deployment.load(path))]
+    if not names:
+        return None
+    return f"config.pbtxt of {', '.join(names)} does not say what {path} says: run python -m proteus.configs {path}"
+
+
 def _head(spec: ModelSpec, shapes: Shapes, max_batch: int) -> str:
     tensors = "".join(
         _tensors(kind, specs, shapes) for kind, specs in (("input", spec.inputs), ("output", spec.outputs))
