@@ -110,6 +110,7 @@ def test_what_is_left_out_is_greedy() -> None:
         ({"seed": 2**63}, r"sampling\.seed = 9223372036854775808"),
         ({"stop": "word"}, r"sampling\.stop = \"word\""),
         ({"stop": ["ok", ""]}, r"sampling\.stop\.1 = \"\""),
+        ({"stop": ["ok"] * 65}, r"sampling\.stop = \[\"ok\".*…; limit: .*at most 64 items"),
         ({"stop_token_ids": [-5]}, r"sampling\.stop_token_ids\.0 = -5"),
         ({"min_tokens": -1}, r"sampling\.min_tokens = -1; limit: .*greater than or equal to 0"),
         ({"min_tokens": 4, "max_tokens": 3}, r"sampling\.min_tokens = 4; limit: max_tokens = 3"),

@@ -15,6 +15,7 @@ from proteus.errors import InvalidRequest
 
 MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
 MAX_BIASES = 1024
+MAX_STOPS = 64  # each is looked for at every token, while all other answers wait
 MAX_MISTAKES = 100  # that are listed: to list a million stops every other answer for seconds
 
 
@@ -118,7 +119,7 @@ class _Fields(BaseModel):
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=MAX_STOPS)] = ()
     stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = ()
 
 
