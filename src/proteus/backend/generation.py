@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -25,15 +26,16 @@ from proteus.language.sampling import Sampling
 
 CANCEL_POLL_S = 0.1
 Posted = tuple[bytes, Event | Failure]  # with the request's key
+LEFT_S = 60.0  # a door with an open request collects every second
 COLLECT_S = 1.0  # a collector waits no longer for an event; that it was answered says that this model lives
 
 
 class EnginePort:
     """Serves requests of four kinds: generate with events as responses, generate into a mailbox, collect, stop."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._mailboxes: dict[bytes, Mailbox[Posted]] = {}
+    def __init__(self, engine: Engine, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._engine, self._clock_s = engine, clock_s
+        self._mailboxes: OrderedDict[bytes, tuple[float, Mailbox[Posted]]] = OrderedDict()  # last used at the end
         self._collectors = ThreadPoolExecutor(4, thread_name_prefix="collect")
 
     def serve(self, request: Any) -> None:
@@ -56,12 +58,18 @@ class EnginePort:
 
     def close(self) -> None:
         self._engine.close()
-        for mailbox in self._mailboxes.values():
+        for _, mailbox in self._mailboxes.values():
             mailbox.close()
         self._collectors.shutdown()
 
     def _mailbox(self, key: bytes) -> Mailbox[Posted]:
-        return self._mailboxes.setdefault(key, Mailbox())
+        """The mailbox of that name, new or not; those that nobody asks for any more are dropped."""
+        now_s = self._clock_s()
+        _, mailbox = self._mailboxes.pop(key, (now_s, Mailbox()))
+        self._mailboxes[key] = now_s, mailbox
+        while next(iter(self._mailboxes.values()))[0] < now_s - LEFT_S:
+            self._mailboxes.popitem(last=False)
+        return mailbox
 
 
 class Emitter:

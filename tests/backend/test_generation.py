@@ -1,0 +1,120 @@
+"""The language model's requests, events and mailboxes, with a Triton and an engine that note what they are given."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from proteus.backend.fleet import LlmEvent
+from proteus.backend.mailbox import unpack
+from proteus.language.generation import Emit, Event, GenerationRequest
+
+NAMES = ("proteus.backend.tensors", "proteus.backend.guard", "proteus.backend.generation")
+DOOR, OTHER = b"d" * 16, b"o" * 16
+
+
+class Request:
+    """A request of Triton's, and what it was answered."""
+
+    def __init__(self, **inputs: Any) -> None:
+        self.inputs, self.answers, self.ended = inputs, list[Any](), threading.Event()
+
+    def get_response_sender(self) -> Request:
+        return self
+
+    def send(self, response: Any = None, flags: int = 0) -> None:
+        self.answers += [] if response is None else [response]
+        if flags:
+            self.ended.set()
+
+
+class Kept:
+    """An engine that keeps its requests."""
+
+    def __init__(self) -> None:
+        self.emits: list[Emit] = []
+
+    def submit(self, request: GenerationRequest, emit: Emit) -> None:
+        self.emits.append(emit)
+
+    def cancel(self, request_key: bytes) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def generation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    def tensor(name: str, array: Any) -> SimpleNamespace:
+        return SimpleNamespace(name=name, as_numpy=lambda: array)
+
+    def found(request: Request, name: str) -> SimpleNamespace | None:
+        return tensor(name, request.inputs[name]) if name in request.inputs else None
+
+    module: Any = ModuleType("triton_python_backend_utils")
+    module.TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+    module.Tensor, module.get_input_tensor_by_name = tensor, found
+    module.InferenceResponse = lambda tensors=(), error=None: {one.name: one.as_numpy() for one in tensors}
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    generation = importlib.import_module(NAMES[-1])
+    monkeypatch.setattr(generation, "COLLECT_S", 0.01)
+    yield generation
+    for name in NAMES:
+        del sys.modules[name]
+
+
+class Llm:
+    """The port before an engine, at a time of the test's choice."""
+
+    def __init__(self, generation: Any) -> None:
+        self.engine, self.now_s = Kept(), 1000.0
+        self.port = generation.EnginePort(self.engine, clock_s=lambda: self.now_s)
+
+    def generate(self, mailbox: bytes) -> Emit:
+        self._serve(mailbox, input_ids=np.array([1, 2], dtype=np.int32))
+        return self.engine.emits[-1]
+
+    def collect(self, mailbox: bytes) -> list[str]:
+        (answer,) = self._serve(mailbox, collect=np.array([True])).answers
+        letters = unpack(answer["events"].tobytes(), "llm")
+        return [letter.content.text for letter in letters if isinstance(letter.content, LlmEvent)]
+
+    def _serve(self, mailbox: bytes, **inputs: Any) -> Request:
+        request = Request(mailbox=np.frombuffer(mailbox, dtype=np.uint8), **inputs)
+        self.port.serve(request)
+        assert request.ended.wait(10)
+        return request
+
+
+@pytest.fixture
+def llm(generation: Any) -> Iterator[Llm]:
+    llm = Llm(generation)
+    yield llm
+    llm.port.close()
+
+
+def test_events_wait_for_their_door_while_it_comes_now_and_then(llm: Llm) -> None:
+    emit = llm.generate(DOOR)
+    for number in range(10):
+        emit(Event((number,), f"{number}"))
+        llm.now_s += 50
+        llm.generate(bytes([number]) * 16)
+        assert llm.collect(DOOR) == [f"{number}"]
+
+
+def test_a_mailbox_that_its_door_left_is_dropped_with_what_lies_in_it(llm: Llm) -> None:
+    """A door takes a new one each time that it found the language model silent."""
+    emit = llm.generate(DOOR)
+    emit(Event((1,), "early"))
+    llm.now_s += 61
+    llm.generate(OTHER)
+    emit(Event((2,), "late"))
+    assert llm.collect(DOOR) == []
