@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from perf import records
+from perf.arguments import at_least
 from perf.peers.child import Job
 from perf.peers.entrants import CHECKPOINT, PEERS, Peer, start_all
 from perf.peers.environments import PeerFailed
@@ -140,8 +141,8 @@ def parsed() -> argparse.Namespace:
     names = [peer.name for peer in PEERS]
     parser.add_argument("--peers", nargs="*", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--streams", type=int, nargs="+", choices=STREAMS, default=list(STREAMS))
-    parser.add_argument("--tokens", type=int, default=TOKENS)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--tokens", type=at_least(2), default=TOKENS)
+    parser.add_argument("--rounds", type=at_least(1), default=15)
     parser.add_argument("--json", action="store_true", help="print the records, not a table")
     return parser.parse_args()
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from perf.arguments import at_least
 from perf.peers.ours import endless
 from perf.records import Record, write
 from proteus.deployment import Deployment
@@ -242,8 +243,8 @@ def recorded(found: Mapping[str, Sequence[Times]], watch: Times, command: str) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--tokens", type=int, default=256, help="of each answer")
+    parser.add_argument("--rounds", type=at_least(1), default=9)
+    parser.add_argument("--tokens", type=at_least(2), default=256, help="of each answer")
     arguments = parser.parse_args()
 
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

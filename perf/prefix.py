@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from perf.arguments import at_least
 from perf.records import Record, write
 from proteus.deployment import Deployment
 from proteus.language.engine import Event, Failure, GenerationRequest, OnnxEngine
@@ -118,7 +119,7 @@ def records(times: dict[str, list[float]], command: str) -> list[Record]:
 def main() -> int:
     """Measures, writes perf/results/prefix.json and prints; the exit status for the shell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=200)
+    parser.add_argument("--prompts", type=at_least(2), default=200)
     parser.add_argument("--json", action="store_true", help="print the records instead of a table")
     arguments = parser.parse_args()
     deployment = Deployment.load(DEPLOYMENT)

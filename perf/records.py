@@ -34,8 +34,12 @@ def versions(*more: str) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit that was measured; `+` says that the working tree was changed since."""
-    return _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    """The commit that was measured; `+` says that the working tree was changed since. Not known without a checkout."""
+    try:
+        name, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return name + ("+" if changes else "")
 
 
 def write(name: str, records: Sequence[Record]) -> Path:

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from perf.arguments import at_least
 from perf.records import Record, write
 from proteus.deployment import Deployment
 from proteus.language.engine import Emit, Event, Failure, GenerationRequest, OnnxEngine
@@ -199,8 +200,8 @@ def show(made: list[Record]) -> None:
 def main() -> int:
     """Measures, writes perf/results/storm.json and prints; the exit status for the shell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=at_least(1.0), default=15.0, help="of each phase")
+    parser.add_argument("--rounds", type=at_least(1), default=5)
     parser.add_argument("--json", action="store_true", help="print the records instead of a table")
     arguments = parser.parse_args()
     deployment = Deployment.load(DEPLOYMENT)

@@ -27,6 +27,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
+from perf.arguments import at_least
 from perf.records import Record, versions, write
 from perf.storm import ANSWER_TOKENS, show
 from proteus.client import AsyncClient, Piece
@@ -123,8 +124,8 @@ def measure(url: str, seconds: float, seed: int) -> tuple[float, float]:
 def main() -> int:
     """Starts the demo server, measures, writes perf/results/storm_door.json and prints; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each phase")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=at_least(1.0), default=15.0, help="of each phase")
+    parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--json", action="store_true", help="print the records instead of a table")
     arguments = parser.parse_args()
     rounds = []
