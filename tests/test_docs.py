@@ -89,6 +89,15 @@ def test_the_request_document_of_the_contract_is_one_that_the_door_takes() -> No
     assert StopRequest.parse(stop.encode(), limits).stop.request_id == request.request_id
 
 
+@pytest.mark.parametrize("file", sorted([ROOT / "README.md", *DOCS.rglob("*.md")]), ids=lambda file: file.stem)
+def test_every_row_of_a_table_has_the_cells_of_its_head(file: Path) -> None:
+    width = 0
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not width or not cells or cells == width, f"{file.name}:{number}: {line}"
+        width = cells
+
+
 @pytest.mark.parametrize("file", sorted((DOCS / "decisions").glob("*.md")), ids=lambda file: file.stem)
 def test_decisions_stay_short(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
