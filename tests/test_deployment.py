@@ -72,7 +72,11 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("text = { max_queue = 256, weight = 8 }", "", ["missing key 'admission.queues.text'"]),
         ('policy = "auto"', 'policy = "lifo"', ["llm.schedule.policy = 'lifo'", "'fifo'"]),
         ("iteration_tokens = 72", "iteration_tokens = 8", ["iteration_tokens = 8 leaves no prefill", "slots = 8"]),
-        ("text_slots = 3", "text_slots = 8", ["text_slots = 8 leaves media none of slots = 8", "policy = auto"]),
+        (
+            "text_slots = 3",
+            "text_slots = 8",
+            ["text_slots = 8 leaves media none of slots = 8", "policy = auto; ratio, priority and fifo"],
+        ),
         ("max_media_slots = 5", "max_media_slots = 9", ["max_media_slots = 9 is over slots = 8"]),
         ("block_tokens = 16", "block_tokens = 0", ["llm.prefix_cache.block_tokens = 0", "greater than 0"]),
         ("block_tokens = 16", "block_tokens = 1_024", ["block_tokens = 1024 is more than", "context_tokens = 1024"]),

@@ -252,7 +252,7 @@ class Llm(Section):
         if schedule.policy in ("pools", "auto") and schedule.text_slots >= self.slots:
             raise ValueError(
                 f"schedule.text_slots = {schedule.text_slots} leaves media none of slots = {self.slots} "
-                f"with policy = {schedule.policy}"
+                f"with policy = {schedule.policy}; ratio, priority and fifo set none apart"
             )
         if schedule.max_media_slots > self.slots:
             raise ValueError(f"schedule.max_media_slots = {schedule.max_media_slots} is over slots = {self.slots}")
