@@ -4,7 +4,7 @@ import io
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from PIL import Image
@@ -73,6 +73,11 @@ def test_a_lone_stop_string_is_not_taken_for_its_letters() -> None:
 @pytest.mark.parametrize("bias", [{7: -100, 8: 0.5}, {"7": -100, "8": 0.5}])
 def test_a_logit_bias_is_by_id_whether_number_or_text(bias: dict[int, float] | dict[str, float]) -> None:
     assert document_of(build_request([], [], {"logit_bias": bias}))["logit_bias"] == {"7": -100, "8": 0.5}
+
+
+@pytest.mark.parametrize(("name", "value"), [("stop", None), ("stop", 5), ("logit_bias", None), ("logit_bias", [7])])
+def test_an_option_of_another_kind_is_left_for_the_server_to_name(name: Literal["stop"], value: Any) -> None:
+    assert document_of(build_request([], [], {name: value}))[name] == value
 
 
 def test_text_keeps_every_character() -> None:

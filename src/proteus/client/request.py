@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
@@ -76,10 +76,12 @@ def build_request(messages: Sequence[Message], pictures: Sequence[Picture] | Pic
         raise TypeError(f"unknown option {sorted(unknown)[0]!r}; there are {', '.join(Options.__annotations__)}")
     fields = {name: value for name, value in options.items() if name not in ("timeout_s", "detail")}
     document = {"messages": _with_detail(messages, options.get("detail")), **fields}
-    if "stop" in document:
-        document["stop"] = [options["stop"]] if isinstance(options["stop"], str) else list(options["stop"])
-    if "logit_bias" in document:
-        document["logit_bias"] = {str(token_id): bias for token_id, bias in options["logit_bias"].items()}
+    # What is of another kind goes out as it is: the server names the field and what it takes.
+    stop, biases = document.get("stop"), document.get("logit_bias")
+    if isinstance(stop, Iterable):
+        document["stop"] = [stop] if isinstance(stop, str) else list(stop)
+    if isinstance(biases, Mapping):
+        document["logit_bias"] = {str(token_id): bias for token_id, bias in biases.items()}
     files = [read_picture(picture) for picture in listed(pictures)]
 
     request = _request(document)
