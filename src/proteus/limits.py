@@ -21,6 +21,7 @@ LatencyClass = Literal["text", "media", "batch"]
 Count = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MAX_STOPS = 64  # stop strings of any deployment: each is looked for at every token, while all other answers wait
 
 
 class Section(BaseModel):
@@ -155,7 +156,7 @@ class TextLimits(Section):
     max_parts: Count = Field(description="texts and pictures of all messages together")
     max_text_bytes: Count = Field(description="all text parts together")
     default_max_tokens: Count = Field(description="longest answer of a request that sets none")
-    max_stop_strings: Count = Field(description="in one request")
+    max_stop_strings: Count = Field(le=MAX_STOPS, description="in one request")
     max_stop_bytes: Count = Field(description="one stop string")
     max_choices: Count = Field(description="answers to one request, `n`; each takes a place of its own")
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from proteus.errors import InvalidRequest
+from proteus.limits import MAX_STOPS
 
 MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
 MAX_BIASES = 1024
-MAX_STOPS = 64  # each is looked for at every token, while all other answers wait
 MAX_MISTAKES = 100  # that are listed: to list a million stops every other answer for seconds
 
 

@@ -35,10 +35,7 @@ class Task:
     number: int = 0  # in order of arrival
     arrived_s: float = 0.0
     arrived_v: float = 0.0
-    order: tuple[float, int] = (
-        0.0,
-        0,
-    )  # (arrival or, with a slot, placing; aged by class, number): the least goes first
+    order: tuple[float, int] = (0.0, 0)  # when it came or, with a slot, was placed; aged by class: the least goes first
 
     @property
     def kv_tokens(self) -> int:
