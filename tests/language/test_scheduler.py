@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from proteus.language.task import Task
 from tests.language.scheduler_world import World, computed, limits_of, picture, scheduler_of, shares, submitted, task_of
 
 ENDLESS = 10**6
@@ -111,6 +113,19 @@ def test_batch_takes_what_is_free_and_waits_behind_the_others_otherwise() -> Non
     assert scheduler.next(9.0).placed == (text,)
     scheduler.end(second)
     assert scheduler.next(9.0).placed == (third,)
+
+
+@pytest.mark.parametrize("make", [picture, task_of])
+def test_text_has_every_other_turn_when_more_comes_than_can_be_served(make: Callable[..., Task]) -> None:
+    """All that waits is older than its aging by then: by age alone, text would be behind all of it."""
+    scheduler = scheduler_of(slots=1)
+    old = [*submitted(scheduler, *(make("batch", "flood") for _ in range(5)))]
+    new = [*submitted(scheduler, task_of(), task_of(), now_s=60.0)]
+    placed = []
+    for _ in range(7):
+        placed += scheduler.next(60.0).placed
+        scheduler.end(placed[-1])
+    assert placed == [old[0], new[0], old[1], new[1], *old[2:]]
 
 
 def test_tenants_share_slots_by_what_they_reserve() -> None:

@@ -40,6 +40,8 @@ class WaitingRoom:
         self._fair = fair
         self._size = 0
         self._lanes = {key: _Lane(*key) for key in product(CLASSES, MODALITIES)}
+        self._text = self._lanes["text", "text"]
+        self._was_passed = False  # text, by an older one of another lane: the next turn is its own
         self._deadlines = Heap[Task]()
 
     def __len__(self) -> int:
@@ -62,7 +64,13 @@ class WaitingRoom:
         self._left(task)
 
     def first(self, open_to: Mapping[Modality, bool]) -> Task | None:
-        """Who goes next among the modalities that are open; left in."""
+        """Who goes next among the modalities that are open; left in.
+
+        The oldest lane, but text at least every other time: when more comes than can be served, all that is not text
+        is older than its aging, and text would wait behind all of it.
+        """
+        if self._was_passed and self._text.by_arrival and open_to["text"]:
+            return self._text.next(fair=self._fair)
         found: _Lane | None = None
         for lane in self._lanes.values():
             if lane.by_arrival and open_to[lane.modality] and (found is None or lane.oldest.order < found.oldest.order):
@@ -71,12 +79,13 @@ class WaitingRoom:
 
     def has_text(self) -> bool:
         """Whether any of the class text waits that is text."""
-        return bool(self._lanes["text", "text"].by_arrival)
+        return bool(self._text.by_arrival)
 
     def take(self, task: Task) -> None:
         """Takes out one that `first` gave and charges its tenant."""
-        queue = self._lane_of(task).queue
-        queue.admit(task) if self._fair else queue.remove(task)
+        lane = self._lane_of(task)
+        lane.queue.admit(task) if self._fair else lane.queue.remove(task)
+        self._was_passed = self._fair and lane is not self._text and self.has_text()
         self._left(task)
 
     def late(self, now_s: float) -> Task | None:
