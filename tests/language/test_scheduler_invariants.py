@@ -97,8 +97,8 @@ AGING_ITERATIONS = {"text": 20, "media": 20, "batch": 100}  # of 0.1 s; media th
 SLOTS, MAX_QUEUE, ANSWER_TOKENS = 4, 12, 4
 # Once the aging has passed, whoever comes has a later key; only lanes of the W that wait then can go first. The tag of
 # each of these is at most W costs ahead of its lane, which moves by a cost / W or more with each placing: W² placings,
-# each of which holds a slot for its prefill behind those of the other slots, and for its answer.
-MAX_WAIT_ITERATIONS = MAX_QUEUE**2 * (SLOTS + ANSWER_TOKENS)
+# and one of text after each. All hold a slot for their prefill behind those of the other slots, and for their answer.
+MAX_WAIT_ITERATIONS = 2 * MAX_QUEUE**2 * (SLOTS + ANSWER_TOKENS)
 COMPETITORS = st.lists(
     st.tuples(st.sampled_from(CLASSES), st.sampled_from(MODALITIES), st.sampled_from(["same", "other", "always new"])),
     min_size=1,
