@@ -11,6 +11,7 @@ import pytest
 
 from proteus.errors import BrokenModel, InternalError, InvalidRequest, QueueFull, Unavailable
 from proteus.language.engine import Event, Failure, OnnxEngine
+from proteus.language.prefix_reuse import PrefixReuse
 from proteus.language.sampling import Sampling
 from tests.language import plant
 from tests.language.clients import LONG, OTHERS, PROMPT, Client, Gate, ask, assert_empty
@@ -159,6 +160,23 @@ def test_close_fails_what_is_in_flight_and_ends_the_thread(start_engine: Any, ll
     with pytest.raises(Unavailable):
         Client(engine, PROMPT).submit()
     assert set(threading.enumerate()) <= before
+    assert_empty(engine)
+
+
+def test_a_failure_that_is_no_requests_own_ends_the_engine_and_everyone_is_told(
+    start_engine: Any, llm_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who watches the process starts it anew (`backend.heartbeat`): an engine that only refuses is of no use."""
+    engine = start_engine(llm_folder)
+    assert engine.is_alive
+
+    def broken(*arguments: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(PrefixReuse, "restore", broken)
+    assert isinstance(Client(engine, PROMPT).submit().wait().failure.error, Unavailable)
+    engine.close()
+    assert not engine.is_alive
     assert_empty(engine)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proteus.backend.generation import EnginePort
+from proteus.backend.heartbeat import EngineWatch
 from proteus.backend.metrics import Metrics, Telling
 from proteus.backend.startup import load_deployment, version_folder
 from proteus.language.engine import OnnxEngine
@@ -23,7 +24,7 @@ class TritonPythonModel:
             revision=Manifest.load(deployment.repository_path).revision,
         )
         self.port = EnginePort(engine)
-        self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures)
+        self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures, at_each=EngineWatch(engine).check)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:

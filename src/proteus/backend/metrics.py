@@ -81,11 +81,13 @@ class Metrics:
 class Telling:
     """Tells figures once a second from a thread of its own, so that the last ones of a burst arrive without a request.
 
-    For models without an event loop; those with one have a heart (`heartbeat`).
+    For models without an event loop; those with one have a heart (`heartbeat`). `at_each` is called every time before.
     """
 
-    def __init__(self, metrics: Metrics, figures: Callable[[], Values]) -> None:
-        self._metrics, self._figures = metrics, figures
+    def __init__(
+        self, metrics: Metrics, figures: Callable[[], Values], *, at_each: Callable[[], None] = lambda: None
+    ) -> None:
+        self._metrics, self._figures, self._at_each = metrics, figures, at_each
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
@@ -98,6 +100,7 @@ class Telling:
     def _run(self) -> None:
         while not self._closed.wait(TELL_S):
             try:
+                self._at_each()
                 self._metrics.tell(self._figures())
             except Exception:  # whatever it is, the next figures may be told
                 logging.getLogger(__name__).exception("the figures could not be told")

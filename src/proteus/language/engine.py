@@ -130,6 +130,16 @@ class OnnxEngine:
         with self._lock:
             return self._scheduler.num_in_flight
 
+    @property
+    def num_iterations(self) -> int:
+        """Since the start: as long as something is in flight, it grows."""
+        return self._counts.iterations
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop goes on; it ends by `close`, or by a failure that was not a request's own."""
+        return self._thread.is_alive()
+
     def figures(self) -> EngineFigures:
         """For metrics, at this moment."""
         with self._lock:
