@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class TritonFleet:
         self._caller = Caller()
         self._mailbox = secrets.token_bytes(MAILBOX_KEY_BYTES)
         self._open: dict[bytes, Arrived] = {}  # by request key
+        self._left_behind: set[bytes] = set()  # keys given up in a silence: the model may go on with them after it
         self._collecting: asyncio.Task[None] | None = None
 
     def close(self) -> None:
@@ -80,7 +82,7 @@ class TritonFleet:
 
     async def _collect(self) -> None:
         """Hand events round for as long as a request is open; when the model is gone, end them all with an error."""
-        while self._open:
+        while self._open or self._left_behind:
             inputs = {"mailbox": from_bytes(self._mailbox), "collect": TRUE}
             try:
                 async with asyncio.timeout(SILENCE_S):
@@ -91,6 +93,7 @@ class TritonFleet:
             except ProteusError as error:
                 await self._fail_all(error)
                 continue
+            await self._stop_left_behind()
             for letter in unpack(outputs["events"].tobytes(), LLM.name):
                 if (arrived := self._open.get(letter.request_key)) is not None:
                     arrived.put_nowait(letter.content)
@@ -98,9 +101,17 @@ class TritonFleet:
     async def _fail_all(self, error: ProteusError) -> None:
         # Events may lie in an answer that nobody waits for any more: none of these requests can go on.
         self._mailbox = secrets.token_bytes(MAILBOX_KEY_BYTES)
+        self._left_behind.update(self._open)
         for arrived in self._open.values():
             arrived.put_nowait(error)
         await asyncio.sleep(RETRY_S)
+
+    async def _stop_left_behind(self) -> None:
+        """The model answers again, and whoever waited for these has been told that it does not."""
+        keys, self._left_behind = self._left_behind, set()
+        for key in keys:
+            with suppress(ProteusError):
+                await self.stop(key)
 
 
 def _silent() -> Unavailable:
