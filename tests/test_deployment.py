@@ -65,6 +65,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("private_networks = []", 'private_networks = ["10.0.0.1/8"]', ["fetch.private_networks", "10.0.0.1/8"]),
         ("requests = 64", "requests = 73", ["admission.capacity.requests = 73", "llm.slots + llm.max_queue = 72"]),
         ("requests = 64", "", ["admission.capacity.requests = None"]),
+        ("max_choices = 8", "max_choices = 65", ["text.max_choices = 65", "admission.capacity.requests = 64"]),
         ("max_redirects = 3", "max_redirects = -1", ["fetch.max_redirects = -1", "equal to 0"]),
         ("workers = 1 ", "workers = true ", ["decode.workers = True", "integer"]),
         ("max_wait_ms = 30_000", "max_wait_ms = 0", ["admission.max_wait_ms = 0", "greater than 0"]),

@@ -110,6 +110,16 @@ class Deployment(LimitTables):
             )
         return self
 
+    @model_validator(mode="after")
+    def answers_to_one_request_fit(self) -> Deployment:
+        requests = self.admission.capacity.requests
+        if requests is not None and self.text.max_choices > requests:
+            raise ValueError(
+                f"text.max_choices = {self.text.max_choices} is over admission.capacity.requests = {requests}: "
+                "every answer takes the place of a request"
+            )
+        return self
+
 
 def _explain(error: ValidationError) -> str:
     lines = []

@@ -25,7 +25,7 @@ def test_a_task_that_is_too_late_is_refused_before_it_costs_anything(policy: str
     assert refused is late and late.slot < 0 and iteration.placed == (other,)
     assert isinstance(error, DeadlineExceeded)
     assert str(error) == (
-        "deadline_exceeded: no slot after 5.0 s of waiting; limit: the request's deadline; "
+        "deadline_exceeded: no slot after 5,000 ms of waiting; limit: the request's deadline; "
         "fix: try again later, or allow more time"
     )
 
@@ -40,7 +40,7 @@ def test_a_deadline_is_to_get_a_slot_and_not_to_finish() -> None:
 def test_what_cannot_be_taken_changes_nothing() -> None:
     scheduler = scheduler_of(slots=1, max_queue=2)
     first, *_ = submitted(scheduler, task_of(key=b"1"), task_of(key=b"2"))
-    for task, error in ((task_of(key=b"1"), "in use"), (task_of(deadline_s=0.0), "no slot after 0.0 s")):
+    for task, error in ((task_of(key=b"1"), "in use"), (task_of(deadline_s=0.0), "no slot after 0 ms")):
         with pytest.raises(ProteusError, match=error):
             scheduler.submit(task, 0.0)
     submitted(scheduler, task_of(key=b"3"))

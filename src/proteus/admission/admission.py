@@ -210,7 +210,7 @@ class Admission:
     def _too_late(self, ticket: Ticket, now_s: float) -> DeadlineExceeded:
         own = ticket.expires_s == ticket.ask.deadline_s
         return DeadlineExceeded(
-            f"not started after {now_s - ticket.arrived_s:.1f} s of waiting",
+            f"not started after {(now_s - ticket.arrived_s) * 1e3:,.0f} ms of waiting",
             limit="the request's deadline" if own else f"[admission] max_wait_ms = {self._limits.max_wait_ms:,}",
             fix="try again later, or allow more time" if own else "try again later",
         )

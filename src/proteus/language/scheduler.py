@@ -297,7 +297,7 @@ def _by_class(tasks: Iterable[Task]) -> dict[LatencyClass, int]:
 
 def _too_late(waited_s: float) -> DeadlineExceeded:
     return DeadlineExceeded(
-        f"no slot after {waited_s:.1f} s of waiting",
+        f"no slot after {waited_s * 1e3:,.0f} ms of waiting",
         limit="the request's deadline",
         fix="try again later, or allow more time",
     )
