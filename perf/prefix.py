@@ -2,8 +2,8 @@
 
     make perf-prefix                      # or: python -m perf.prefix [--prompts 200] [--json]
 
-One scope asks a prompt. Another then asks the same, and one that nobody has asked, in a random order: both must take the
-same time, for whoever can tell the difference knows what a stranger asked. Then the first scope asks again.
+One scope asks a prompt. Another then asks the same, and one that nobody has asked, in a random order: both must take
+the same time, for whoever can tell the difference knows what a stranger asked. Then the first scope asks again.
 """
 
 from __future__ import annotations

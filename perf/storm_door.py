@@ -121,16 +121,6 @@ def measure(url: str, seconds: float, seed: int) -> tuple[float, float]:
     return quiet, stormy
 
 
-def run_only_where_idle(server: Server) -> None:
-    """What `[stages.*] nice = 20` does, to the processes of the stages of pictures and those that they started."""
-    for model in ("image_preprocess", "vision_encoder", "connector"):
-        for stub in server.stub_pids()[model]:
-            children = Path(f"/proc/{stub}/task/{stub}/children").read_text().split()
-            for process in (str(stub), *children):
-                for thread in os.listdir(f"/proc/{process}/task"):
-                    os.sched_setscheduler(int(thread), os.SCHED_IDLE, os.sched_param(0))
-
-
 def main() -> int:
     """Starts the demo server, measures, writes perf/results/storm_door.json and prints; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -138,38 +128,28 @@ def main() -> int:
     parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--json", action="store_true", help="print the records instead of a table")
     arguments = parser.parse_args()
-    command = f"python -m perf.storm_door --seconds {arguments.seconds:g} --rounds {arguments.rounds}"
-    nice = Deployment.load(DEPLOYMENT).stages.vision_encoder.nice
-    made = []
+    rounds = []
     with (
         Server(Deployment.load(DEPLOYMENT), log=Path("var/perf-storm.log")) as server,
         Progress(console=Console(stderr=True)) as progress,
     ):
-        for name, priority in (("door/text_ttft_p95", f"nice = {nice}"), ("door/text_ttft_p95/idle", "nice = 20")):
-            rounds = []
-            for seed in progress.track(range(arguments.rounds), description=f"storm at the door, {priority}"):
-                rounds.append(measure(server.ports.grpc_url, arguments.seconds, seed))
-            made.append(record_of(name, rounds, priority, command))
-            run_only_where_idle(server)
-    write("storm_door", made)
-    print(json.dumps([asdict(record) for record in made], indent=2)) if arguments.json else show(made)
-    return 0
-
-
-def record_of(name: str, rounds: list[tuple[float, float]], priority: str, command: str) -> Record:
+        for seed in progress.track(range(arguments.rounds), description="storm at the door"):
+            rounds.append(measure(server.ports.grpc_url, arguments.seconds, seed))
     quiet, stormy = ([round(value, 2) for value in column] for column in zip(*rounds, strict=True))
-    return Record(
-        name=name,
+    record = Record(
+        name="door/text_ttft_p95",
         value=statistics.median(stormy),
         unit="ms",
         baseline=statistics.median(quiet),
         ratio=round(statistics.median(s / q for q, s in rounds), 3),
         runs=stormy,
-        command=command,
+        command=f"python -m perf.storm_door --seconds {arguments.seconds:g} --rounds {arguments.rounds}",
         versions=versions("pillow", "tritonclient"),
-        note=f"whole server, stages of pictures with {priority}; storm: {STORM_OPEN} open requests of {PICTURES} JPEG of "
-        f"{PICTURE_PX[0]} x {PICTURE_PX[1]}",
+        note=f"whole server; storm: {STORM_OPEN} open requests of {PICTURES} JPEG of {PICTURE_PX[0]} x {PICTURE_PX[1]}",
     )
+    write("storm_door", [record])
+    print(json.dumps([asdict(record)], indent=2)) if arguments.json else show([record])
+    return 0
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Stage(Section):
     max_batch: Count
     max_queue_delay_us: Annotated[int, Field(ge=0)]
     max_queue: Count
-    nice: Annotated[int, Field(ge=0, le=20)] = 0  # of its processes; 20: they run where a core has nothing else to do
+    nice: Annotated[int, Field(ge=0, le=19)] = 0  # of its processes: what has 0 gets the cores first
 
 
 class Stages(Section):

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from proteus.deployment import Deployment
 
-IDLE = 20  # beyond the 19 of nice(1)
-
 
 def load_deployment(args: Mapping[str, str]) -> Deployment:
     """The deployment that the model's config.pbtxt names, relative to the model repository."""
@@ -22,11 +20,8 @@ def load_deployment(args: Mapping[str, str]) -> Deployment:
 def be_nice(args: Mapping[str, str]) -> None:
     """Run this process, and those that it starts, at the priority that the model's config.pbtxt gives it."""
     nice = int(json.loads(args["model_config"])["parameters"]["nice"]["string_value"])
-    for thread in map(int, os.listdir("/proc/self/task")):  # Linux keeps a priority for each; new ones inherit it
-        if nice < IDLE:
-            os.setpriority(os.PRIO_PROCESS, thread, nice)
-        else:
-            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+    for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each thread; new ones inherit it
+        os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def version_folder(args: Mapping[str, str]) -> Path:

@@ -22,7 +22,8 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
-        _be_nice(int(parameters.get("nice", "0")))
+        for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each; new ones inherit it
+            os.setpriority(os.PRIO_PROCESS, int(thread), int(parameters.get("nice", "0")))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", "1"))
         options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", "1"))
@@ -67,15 +68,6 @@ class TritonPythonModel:
     def _response(self, results: Any) -> Any:
         tensors = [pb_utils.Tensor(name, result) for name, result in zip(self.outputs, results, strict=True)]
         return pb_utils.InferenceResponse(tensors)
-
-
-def _be_nice(nice: int) -> None:
-    """0 to 19 as in nice(1); above, this process runs where a core has nothing else to do."""
-    for thread in map(int, os.listdir("/proc/self/task")):  # Linux keeps a priority for each; new ones inherit it
-        if nice < 20:
-            os.setpriority(os.PRIO_PROCESS, thread, nice)
-        else:
-            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _types(tensors: list[dict[str, Any]]) -> dict[str, Any]:
