@@ -72,7 +72,11 @@ class Prepared:
 
 
 class Preparation:
-    """Works in threads of its own, as many as cores, so that the door's event loop stays free."""
+    """Works in threads of its own, so that the door's event loop stays free.
+
+    Requests with media have threads apart, as many as cores: to read and digest some megabytes takes longer than all
+    that is done for text, which would wait behind it.
+    """
 
     def __init__(
         self,
@@ -86,12 +90,14 @@ class Preparation:
         self._deployment, self._planner = deployment, planner
         self._renderer, self._fetcher = renderer, fetcher
         self._vocab_size = vocab_size
-        self._threads = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare")
+        self._for_text = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare_text")
+        self._for_media = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare_media")
 
     async def parse(self, call: Call, watch: Stopwatch) -> Parsed:
         """Raises InvalidRequest and MediaTooLarge."""
         arrived_s = time.monotonic()
-        return await self._in_thread(lambda: self._parse(call, arrived_s, watch))
+        threads = self._for_media if call.num_bytes > self._deployment.text.max_text_bytes else self._for_text
+        return await _in_thread(threads, lambda: self._parse(call, arrived_s, watch))
 
     async def prepare(self, parsed: Parsed, seat: Seat, watch: Stopwatch) -> Prepared:
         """`seat` is told of the bytes that URLs may bring before they are fetched.
@@ -103,10 +109,8 @@ class Preparation:
             seat.hold(len(numbers) * self._deployment.image.max_bytes)
             with watch.stage("fetch"):
                 fetched = await self._fetch(numbers, parsed.deadline_s)
-        return await self._in_thread(lambda: self._plan(parsed, fetched, watch))
-
-    async def _in_thread(self, work: Callable[[], Done]) -> Done:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        threads = self._for_media if parsed.places else self._for_text
+        return await _in_thread(threads, lambda: self._plan(parsed, fetched, watch))
 
     def _parse(self, call: Call, arrived_s: float, watch: Stopwatch) -> Parsed:
         with watch.stage("parse"):
@@ -204,6 +208,10 @@ def _check_ids(request: ChatRequest, vocab_size: int) -> None:
                 limit=f"0 to {vocab_size - 1:,}, the checkpoint's vocabulary",
                 fix="use ids of the checkpoint's tokenizer",
             )
+
+
+async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], Done]) -> Done:
+    return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
 def _deadline_s(request: ChatRequest, context: Context, arrived_s: float) -> float | None:
