@@ -21,6 +21,7 @@ from proteus.launcher import RestartPolicy, Server
 
 DEPLOYMENT = Path("deployments/demo.toml")
 ROUNDS = 6  # a larger burst than any before grows a pool once; a leak grows it in every round
+LONG = 600  # tokens of an answer that still goes on when its client leaves
 SETTLED_S = 3
 THREADS_END_S = 10
 RECONNECT_S = 2  # a client that met the dead server tries to connect again within a second
@@ -51,7 +52,8 @@ async def _cancel_all(url: str, seeds: range) -> int:
         rng = random.Random(seed)
         picture = draw(scene("heldout", seed % 20))
         async with gate:
-            task = asyncio.create_task(client.ask(DESCRIBE[0], picture, max_tokens=64, temperature=2.0, seed=seed))
+            ask = client.ask(DESCRIBE[0], picture, max_tokens=LONG, min_tokens=LONG, temperature=2.0, seed=seed)
+            task = asyncio.create_task(ask)
             await asyncio.wait([task], timeout=rng.uniform(0, 0.25))
             return task.cancel()
 

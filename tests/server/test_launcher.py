@@ -157,9 +157,10 @@ def test_stop_of_a_restarted_server_leaves_nothing_behind(repository: Path) -> N
 
 
 LAUNCH = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from proteus.launcher import Server
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs start without
 server = Server.for_repository(Path(sys.argv[1])).start()
 stubs = [pid for pids in server.stub_pids().values() for pid in pids]
 print(server.log.parent, server.pid, *stubs, flush=True)
