@@ -124,6 +124,19 @@ def test_damaged_byte_gives_a_picture_or_an_error_of_ours(name: str, place: floa
         assert decode(bytes(data), LIMITS).shape[2] == 3
 
 
+@pytest.mark.parametrize("name", ["HEIF", "AVIF"])
+def test_a_limit_of_the_decoders_own_is_damage_and_not_memory_run_out(name: str) -> None:
+    """libheif says "Memory allocation error: Security limit exceeded" of a box that claims 257 extents: the picture's
+    fault, which is no reason to end the process that decodes. Any byte of the boxes may be such a claim.
+    """
+    whole = encode(noise(24, 18), name)
+    for place in range(whole.index(b"meta"), whole.index(b"mdat")):
+        data = bytearray(whole)
+        data[place] = 1
+        with contextlib.suppress(InvalidPicture, MediaTooLarge):
+            decode(bytes(data), LIMITS)
+
+
 def test_error_never_carries_the_decoders_words() -> None:
     with pytest.raises(InvalidPicture) as caught:
         decode(encode(noise(64, 64), "JPEG")[:-200], LIMITS)

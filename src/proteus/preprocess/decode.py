@@ -60,7 +60,10 @@ def decode_accepted(
     except (MemoryError, ProteusError):
         raise
     except Exception as error:  # decoders raise anything at all on malformed bytes
-        if "memory" in str(error).lower():
+        said = str(error).lower()
+        # libheif calls every limit of its own an error of memory; only those that count bytes are.
+        counts_something_else = "security limit exceeded:" in said and "bytes" not in said
+        if "memory" in said and not counts_something_else:
             raise MemoryError from error
         raise _broken(header.format) from error
 
