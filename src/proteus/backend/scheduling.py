@@ -7,12 +7,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from proteus.errors import InvalidRequest
 from proteus.language.generation import Scheduling
+from proteus.language.wrong_fields import wrong_field
 from proteus.limits import LatencyClass
-
-MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
-MAX_MISTAKES = 100  # that are listed: to list a million stops every other request for seconds
 
 
 class _Fields(BaseModel):
@@ -29,7 +26,7 @@ def read_scheduling(document: bytes, now_s: float) -> Scheduling:
     try:
         fields = _Fields.model_validate_json(document)
     except ValidationError as error:
-        raise _translate(error) from error
+        raise wrong_field(error, "scheduling", _Fields.model_fields) from error
     return Scheduling(
         cache_scope=fields.cache_scope,
         tenant=fields.tenant or fields.cache_scope,
@@ -47,17 +44,3 @@ def write_scheduling(scheduling: Scheduling, now_s: float) -> bytes:
         "deadline_ms": None if scheduling.deadline_s is None else max(1, int((scheduling.deadline_s - now_s) * 1e3)),
     }
     return json.dumps(document).encode()
-
-
-def _translate(error: ValidationError) -> InvalidRequest:
-    if error.error_count() > MAX_MISTAKES:
-        return InvalidRequest(f"scheduling has {error.error_count():,} mistakes", fix="correct it")
-    first = error.errors(include_url=False)[0]
-    if first["type"] == "json_invalid":
-        return InvalidRequest("scheduling is not JSON", fix="send one JSON object in UTF-8")
-    field = ".".join(["scheduling", *map(str, first["loc"])])[:MAX_VALUE_CHARS]
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_Fields.model_fields)
-        return InvalidRequest(f"unknown field {field!r}", limit=f"known are {known}", fix="remove it")
-    value = json.dumps(first["input"], default=str)[:MAX_VALUE_CHARS]
-    return InvalidRequest(f"{field} = {value}", limit=first["msg"], fix="correct the value")

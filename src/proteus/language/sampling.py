@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from proteus.errors import InvalidRequest
+from proteus.language.wrong_fields import shortened, wrong_field
 from proteus.limits import MAX_STOPS
 
-MAX_VALUE_CHARS = 60  # of a wrong value repeated in an error
 MAX_BIASES = 1024
-MAX_MISTAKES = 100  # that are listed: to list a million stops every other answer for seconds
 
 
 class LogitBias(Mapping[int, float]):
@@ -72,7 +70,7 @@ class Sampling:
         try:
             fields = dict(_Fields.model_validate_json(document))
         except ValidationError as error:
-            raise _translate(error) from error
+            raise wrong_field(error, "sampling", _Fields.model_fields) from error
         fields["logit_bias"] = {int(number): bias for number, bias in fields["logit_bias"].items()}
         sampling = cls(**fields)
         _check_together(sampling)
@@ -92,7 +90,7 @@ def check_vocabulary(sampling: Sampling, vocab_size: int) -> None:
         for number in ids:
             if not 0 <= number < vocab_size:
                 raise InvalidRequest(
-                    f"sampling.{field} names the id {_short(number)}",
+                    f"sampling.{field} names the id {shortened(number)}",
                     limit=f"0 to {vocab_size - 1}, the vocabulary",
                     fix="use ids of the checkpoint's tokenizer",
                 )
@@ -126,8 +124,8 @@ class _Fields(BaseModel):
 def _check_together(sampling: Sampling) -> None:
     if sampling.min_tokens > sampling.max_tokens:
         raise InvalidRequest(
-            f"sampling.min_tokens = {_short(sampling.min_tokens)}",
-            limit=f"max_tokens = {_short(sampling.max_tokens)}",
+            f"sampling.min_tokens = {shortened(sampling.min_tokens)}",
+            limit=f"max_tokens = {shortened(sampling.max_tokens)}",
             fix="lower min_tokens or raise max_tokens",
         )
     if sampling.top_logprobs and not sampling.logprobs:
@@ -136,25 +134,3 @@ def _check_together(sampling: Sampling) -> None:
             limit="0 without logprobs",
             fix="send logprobs = true",
         )
-
-
-def _translate(error: ValidationError) -> InvalidRequest:
-    if error.error_count() > MAX_MISTAKES:
-        return InvalidRequest(f"sampling has {error.error_count():,} mistakes", fix="correct it")
-    first = error.errors(include_url=False)[0]
-    name = ".".join(["sampling", *map(str, first["loc"])])
-    field = json.dumps(name, ensure_ascii=False)[1:-1][:MAX_VALUE_CHARS]  # a client's name may be anything
-    if first["type"] == "json_invalid":
-        return InvalidRequest("sampling is not JSON", fix="send one JSON object in UTF-8")
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_Fields.model_fields)
-        return InvalidRequest(f"unknown field {field}", limit=f"known are {known}", fix="remove it")
-    if first["loc"][-1:] == ("[key]",):
-        limit = "a token id in decimal digits"
-        return InvalidRequest(f"sampling.logit_bias names {_short(first['input'])}", limit=limit, fix="correct the id")
-    return InvalidRequest(f"{field} = {_short(first['input'])}", limit=first["msg"], fix="correct the value")
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
