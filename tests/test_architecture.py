@@ -25,6 +25,7 @@ ROWS = (
     {"cache"},
     {"preprocess"},
     {"language"},
+    {"generation"},
     {"configs", "estimate"},
     {"backend"},
     {"door"},
@@ -36,7 +37,7 @@ ROW_OF = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 # These could be packages of their own: what else of ours they may use.
 STANDS_ALONE = {"client": {"errors"}, "launcher": {"errors", "deployment"}}
 TRITON = "triton_python_backend_utils"
-HEAVY = ("torch", "transformers", "onnx", "onnxscript", "safetensors")
+HEAVY = ("torch", "transformers", "diffusers", "onnx", "onnxscript", "safetensors")
 CODE = ("src", "export", "client", "perf", "tests", "model_repository")
 MAX_FILE_LINES, MAX_MODEL_LINES, MAX_FUNCTION_LINES = 400, 80, 60
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}

@@ -53,10 +53,11 @@ class MuonAdamW(torch.optim.Optimizer):
 
 
 def _muon(grad: Tensor, state: dict[str, Tensor]) -> Tensor:
+    """A convolution is the matrix of its output channels by all that one of them reads."""
     momentum = state.setdefault("momentum", torch.zeros_like(grad))
     momentum.lerp_(grad, 1 - _MOMENTUM)
-    update = orthogonalise(grad.lerp(momentum, _MOMENTUM))
-    return update * max(1.0, grad.shape[0] / grad.shape[1]) ** 0.5
+    update = orthogonalise(grad.lerp(momentum, _MOMENTUM).flatten(1))
+    return (update * max(1.0, update.shape[0] / update.shape[1]) ** 0.5).view_as(grad)
 
 
 def _adam(grad: Tensor, state: dict[str, Tensor]) -> Tensor:
@@ -81,10 +82,16 @@ def orthogonalise(matrix: Tensor) -> Tensor:
     return x.mT if tall else x
 
 
-def optimizer_for(model: nn.Module, **settings: float) -> MuonAdamW:
-    """Muon for the hidden weight matrices of `model`, AdamW for embeddings, convolutions, norms, biases and heads."""
+def optimizer_for(model: nn.Module, *, convolutions: bool = False, **settings: float) -> MuonAdamW:
+    """Muon for the hidden weight matrices of `model` (and, if asked for, for its inner convolutions), AdamW for
+    embeddings, the first and last layers, norms, biases and heads.
+    """
     matrices, others = [], []
+    dims = (2, 4) if convolutions else (2,)
+    ends = ("embed", "lm_head", "heads.", "conv_in.", "conv_out.")
     for name, parameter in model.named_parameters():
-        is_hidden = parameter.ndim == 2 and not any(word in name for word in ("embed", "lm_head", "heads."))
+        if not parameter.requires_grad:
+            continue
+        is_hidden = parameter.ndim in dims and not any(word in name for word in ends)
         (matrices if is_hidden else others).append(parameter)
     return MuonAdamW(matrices, others, **settings)

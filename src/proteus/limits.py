@@ -18,6 +18,9 @@ VideoFormat = Literal["mp4", "mov", "webm", "avi"]
 AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
 TierName = Literal["low", "auto", "high"]
 LatencyClass = Literal["text", "media", "batch"]
+SamplerName = Literal["euler", "ddim", "heun", "dpmpp_2m"]
+DrawnFormat = Literal["png", "jpeg", "webp"]
+PreviewBy = Literal["linear", "decoder"]
 Count = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -178,6 +181,9 @@ class Resources(Section):
     output_tokens: Count | None = Field(None, description="the most that may be generated")
     kv_bytes: Count | None = Field(None, description="self-attention, prompt and output")
     cross_kv_bytes: Count | None = Field(None, description="cross-attention")
+    images: Count | None = Field(None, description="to be drawn")
+    evaluations: Count | None = Field(None, description="of the denoiser: rows of its batches, over all steps")
+    token_passes: Count | None = Field(None, description="latent tokens x evaluations")
 
     def named(self) -> Iterator[tuple[str, int]]:
         """(name, limit) of every resource that is limited."""
@@ -197,6 +203,23 @@ class ClassQueues(Section):
     text: ClassQueue = Field(description="Requests without media.")
     media: ClassQueue = Field(description="Requests with media.")
     batch: ClassQueue = Field(description="Requests that said they can wait.")
+
+
+class DrawQueues(Section):
+    """A queue for each latency class of requests that draw."""
+
+    media: ClassQueue = Field(description="Requests to draw.")
+    batch: ClassQueue = Field(description="Requests to draw that said they can wait.")
+
+
+class DrawAdmission(Section):
+    """What requests that draw reserve before they start. A resource that is left out is not limited."""
+
+    capacity: Resources = Field(description="Held by all admitted requests together.")
+    request: Resources = Field(description="Of one request; more is refused at once, whatever is free.")
+    queues: DrawQueues = Field(description="Of requests that wait for capacity.")
+    max_open_bytes: Count = Field(description="of the documents of all open requests")
+    max_wait_ms: Count = Field(description="in a queue; a request's own deadline may be shorter")
 
 
 class AdmissionLimits(Section):
@@ -268,6 +291,44 @@ class Llm(Section):
                 f"context_tokens = {self.context_tokens}, and max_bytes = 0 turns the cache off"
             )
         return self
+
+
+class DrawLimits(Section):
+    """What may be asked of `draw`, and what is taken for a field that is left out."""
+
+    max_request_bytes: Count = Field(description="the JSON document")
+    max_prompt_bytes: Count = Field(
+        description="prompt and negative prompt, each; the checkpoint's tokens limit them too"
+    )
+    min_side_px: Count = Field(description="shorter side")
+    max_side_px: Count = Field(description="longer side")
+    max_pixels: Count = Field(description="width x height of one picture")
+    side_multiple_px: Count = Field(description="both sides are multiples of it; each size is a bucket of its own")
+    default_size: str = Field(pattern=r"^[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$", description="width x height in px")
+    max_steps: Count = Field(le=1000, description="denoise steps of one picture")
+    default_steps: Count = Field(description="of a request that names none")
+    max_guidance: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = Field(description="guidance; 1 is none")
+    default_guidance: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = Field(
+        description="of a request that names none"
+    )
+    default_sampler: SamplerName = Field(description="of a request that names none")
+    max_images: Count = Field(description="pictures of one request, `n`")
+    formats: list[DrawnFormat] = Field(
+        min_length=1, description="offered; the first is that of a request that names none"
+    )
+    default_quality: Annotated[int, Field(ge=1, le=100)] = Field(description="of JPEG and WebP")
+    max_previews_per_s: Positive = Field(description="of one picture, whatever its request asks for")
+    admission: DrawAdmission = Field(description="What requests that draw reserve before they start.")
+
+
+class Denoiser(Section):
+    """The denoiser's loop: which rows share a call. A row is one guidance branch of one picture."""
+
+    max_rows: Annotated[int, Field(ge=2)] = Field(description="in one call")
+    live_images: Count = Field(description="pictures that take turns at once; the others wait")
+    max_queue: NotNegative = Field(description="pictures that wait; one more is refused")
+    aging_ms: NotNegative = Field(description="since its last step, after which a picture's bucket goes first")
+    threads: Count = Field(description="of the one instance")
 
 
 class LimitTables(Section):
