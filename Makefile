@@ -7,7 +7,7 @@ ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-smoke lock clean clean-all
+.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf-smoke lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,8 +37,14 @@ serve: $(SERVE)  ## Serve deployments/demo.toml, or DEPLOYMENT=FILE, until Ctrl-
 train: $(DEV)  ## Train the demo checkpoint on drawn pictures; goes on where it was stopped
 	@$(BIN)/python -m export.train
 
+train-draw: $(DEV)  ## Train the drawing checkpoint on the drawn world; goes on where it was stopped
+	@$(BIN)/python -m export.train_draw
+
 eval: $(DEV)  ## Accuracy of the demo checkpoint by kind of question
 	@$(BIN)/python -m export.train.evaluate checkpoints/demo
+
+eval-draw: $(DEV)  ## What the drawing checkpoint gets right, told by rules from its pictures
+	@$(BIN)/python -m export.train_draw.evaluate checkpoints/draw
 
 export: $(DEV)  ## Checkpoint to ONNX: CHECKPOINT=FOLDER [OUT=FOLDER]
 	@test -n "$(CHECKPOINT)" || { echo "proteus: say which: make export CHECKPOINT=FOLDER [OUT=FOLDER]" >&2; exit 2; }
@@ -79,6 +85,12 @@ perf-storm: $(DEV)  ## First token of text in a storm of pictures, by policy, an
 
 perf-prefix: $(SERVE)  ## First token of prompts that are new, asked before, and asked before by another cache scope
 	@$(BIN)/python -m perf.prefix
+
+perf-draw: $(DEV)  ## Pictures per second against a serial diffusers pipeline and a bare ONNX loop
+	@$(BIN)/python -m perf.draw
+
+curve-draw: $(DEV)  ## Quality of drawn pictures against their cost, by steps and guidance: plot and table
+	@$(BIN)/python -m perf.curve_draw
 
 perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
 	@$(BIN)/python -m perf.smoke

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
+from export.train.muon import optimizer_for
 from export.train.run import Run, pace
 from export.train_draw.pictures import SIZES, pictures
 
 LATENT_CHANNELS = 8
 BATCH = 32
-PEAK_LR, KL_WEIGHT, OBJECT_WEIGHT = 2e-3, 1e-5, 3.0
+MATRIX_LR, OTHER_LR = 0.02, 2e-3
+KL_WEIGHT, OBJECT_WEIGHT = 1e-5, 3.0
 SAVE_EVERY = 250
 
 
@@ -26,8 +28,8 @@ def fresh_vae(latent_channels: int = LATENT_CHANNELS) -> AutoencoderKL:
     return AutoencoderKL(
         in_channels=3,
         out_channels=3,
-        down_block_types=("DownEncoderBlock2D",) * len(channels),
-        up_block_types=("UpDecoderBlock2D",) * len(channels),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
         block_out_channels=channels,
         layers_per_block=1,
         latent_channels=latent_channels,
@@ -50,18 +52,18 @@ def to_pixels(tensor: Tensor) -> NDArray[np.uint8]:
 
 def train_vae(folder: Path, *, steps: int, count: int, latent_channels: int = LATENT_CHANNELS) -> AutoencoderKL:
     """Trains on `count` pictures of every size, or goes on where it was stopped; sets `scaling_factor` at the end."""
+    torch.manual_seed(0)
     vae = fresh_vae(latent_channels)
-    optimizer = torch.optim.AdamW(vae.parameters(), lr=PEAK_LR, betas=(0.9, 0.98), weight_decay=1e-4, fused=True)
+    optimizer = optimizer_for(vae, convolutions=True, matrix_lr=MATRIX_LR, other_lr=OTHER_LR)
     run = Run(folder / "vae.pt", vae, optimizer)
-    squares = pictures(folder.parent / "draw-pictures", SIZES[0], count)
-    others = [pictures(folder.parent / "draw-pictures", size, count // 8) for size in SIZES[1:]]
+    squares = pictures(folder / "pictures", SIZES[0], count)
+    others = [pictures(folder / "pictures", size, count // 8) for size in SIZES[1:]]
     total = 0.0
     for step in run.steps(steps, "autoencoder"):
         rng = np.random.default_rng((7, step))
         source = others[step // 6 % len(others)] if step % 6 == 5 else squares
         batch = to_tensor(source[rng.integers(len(source), size=BATCH)])
-        for group in optimizer.param_groups:
-            group["lr"] = PEAK_LR * pace(step, steps)
+        optimizer.set_pace(pace(step, steps))
         loss = _loss(vae, batch)
         optimizer.zero_grad()
         loss.backward()
