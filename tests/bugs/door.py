@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from proteus.backend.fleet import Context
-from proteus.door.prepare import Call
+from proteus.door.arrival import Call
 from tests.door.test_chat import Client, Models, door
 
 

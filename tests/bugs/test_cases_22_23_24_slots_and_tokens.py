@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from proteus.backend.fleet import Context, EncodedPicture
-from proteus.door.prepare import Call
+from proteus.door.arrival import Call
 from proteus.errors import InternalError
 from proteus.families.family import PlanRefused
 from proteus.language.messages import Message, PicturePart, TextPart

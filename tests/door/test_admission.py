@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proteus.backend.fleet import Context
+from proteus.door.arrival import Call
 from proteus.door.chat import POLLS_PER_S, Chat
-from proteus.door.prepare import Call
 from proteus.door.reply import Piece
 from proteus.errors import (
     DeadlineExceeded,

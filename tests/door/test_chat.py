@@ -14,8 +14,8 @@ import pytest
 
 from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmEvent
 from proteus.deployment import Deployment
+from proteus.door.arrival import Call
 from proteus.door.chat import Chat
-from proteus.door.prepare import Call
 from proteus.door.reply import Piece
 from proteus.errors import (
     InternalError,

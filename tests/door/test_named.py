@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proteus.backend.fleet import Context
+from proteus.door.arrival import Call
 from proteus.door.chat import Chat
-from proteus.door.prepare import Call
 from proteus.errors import InvalidPicture, InvalidRequest, QueueFull
 from proteus.media.fetch import Fetcher
 from tests.door.test_admission import by_url, is_empty

@@ -14,9 +14,9 @@ from proteus.backend.metrics import Metrics
 from proteus.backend.models import TritonFleet
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
+from proteus.door.arrival import Call
 from proteus.door.chat import Chat
 from proteus.door.pictures import split
-from proteus.door.prepare import Call
 from proteus.door.reply import Piece
 from proteus.limits import ImageLimits
 

@@ -26,12 +26,14 @@ from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.answers import Answers
+from proteus.door.arrival import Call
 from proteus.door.calls import Source, VisualTokens, llm_calls
 from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.pictures import Picture
-from proteus.door.prepare import Call, Preparation, Prepared, refuse_parameters
+from proteus.door.prepare import Preparation, Prepared
 from proteus.door.reply import Listener, Piece, Reply
 from proteus.door.report import LEFT_EARLY, report
+from proteus.door.request import document_limit
 from proteus.door.seats import Seat, Seats
 from proteus.door.together import together
 from proteus.errors import InternalError, InvalidRequest, MediaTooLarge
@@ -209,8 +211,8 @@ class Chat:
 
     def _stop(self, call: Call, reply: Reply) -> None:
         """Answered at once, and alike whether there is such a request or not."""
-        refuse_parameters(call.context)
-        stop = StopRequest.parse(call.document, self._text)
+        call.refuse_parameters()
+        stop = StopRequest.parse(call.document, document_limit(self._text))
         if call.attached:
             raise InvalidRequest("a document that stops a request came with pictures", fix="send no pictures with it")
         reply.send(Piece(report=json.dumps({"stopped": self._named.stop(stop)})))

@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from proteus.door.request import ChatRequest, Part, RequestId, parse
+from proteus.door.document import Asked, DocumentLimit, Part, RequestId, parse
 from proteus.errors import InvalidRequest
-from proteus.limits import TextLimits
 
 _IS_STOP = re.compile(rb'\s*\{\s*"stop"\s*:\s*\{')
 Name = tuple[str, str, str]  # tenant, cache scope, request id
@@ -35,9 +34,9 @@ class StopRequest(Part):
         return _IS_STOP.match(document) is not None
 
     @classmethod
-    def parse(cls, document: bytes, limits: TextLimits) -> StopRequest:
+    def parse(cls, document: bytes, limit: DocumentLimit) -> StopRequest:
         """Raises InvalidRequest naming the field, its value, the limit and the fix."""
-        return parse(cls, document, limits)
+        return parse(cls, document, limit)
 
 
 class NamedRequests:
@@ -51,7 +50,7 @@ class NamedRequests:
         return len(self._stops)
 
     @contextmanager
-    def open(self, request: ChatRequest, stop: Callable[[], None]) -> Iterator[None]:
+    def open(self, request: Asked, stop: Callable[[], None]) -> Iterator[None]:
         """For the block, `stop` is called by who stops the request; raises InvalidRequest for a name in use."""
         if request.request_id is None:
             yield

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from proteus.backend.fleet import Context
 from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
+from proteus.door.arrival import Call, in_thread
 from proteus.door.pictures import Picture, Source, read, sources
-from proteus.door.request import AnyPicture, ChatRequest, shorten
+from proteus.door.request import AnyPicture, ChatRequest
 from proteus.door.seats import Seat
 from proteus.door.together import together
 from proteus.errors import DeadlineExceeded, InvalidRequest, PromptTooLong, ProteusError
@@ -26,20 +25,6 @@ from proteus.language.prompt import Prompt, PromptRenderer
 from proteus.limits import LatencyClass
 from proteus.media.fetch import Fetcher
 from proteus.stages import Stopwatch
-
-Done = TypeVar("Done")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    document: bytes  # the request document
-    attached: tuple[bytes, ...]  # pictures beside it
-    context: Context
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all that the client sent."""
-        return len(self.document) + sum(map(len, self.attached))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +82,7 @@ class Preparation:
         """Raises InvalidRequest and MediaTooLarge."""
         arrived_s = time.monotonic()
         threads = self._for_media if call.num_bytes > self._deployment.text.max_text_bytes else self._for_text
-        return await _in_thread(threads, lambda: self._parse(call, arrived_s, watch))
+        return await in_thread(threads, lambda: self._parse(call, arrived_s, watch))
 
     async def prepare(self, parsed: Parsed, seat: Seat, watch: Stopwatch) -> Prepared:
         """`seat` is told of the bytes that URLs may bring before they are fetched.
@@ -110,17 +95,17 @@ class Preparation:
             with watch.stage("fetch"):
                 fetched = await self._fetch(numbers, parsed.deadline_s)
         threads = self._for_media if parsed.places else self._for_text
-        return await _in_thread(threads, lambda: self._plan(parsed, fetched, watch))
+        return await in_thread(threads, lambda: self._plan(parsed, fetched, watch))
 
     def _parse(self, call: Call, arrived_s: float, watch: Stopwatch) -> Parsed:
         with watch.stage("parse"):
-            refuse_parameters(call.context)
+            call.refuse_parameters()
             request = ChatRequest.parse(call.document, self._deployment.text)
             _check_ids(request, self._vocab_size)
             return Parsed(
                 request=request,
                 places=sources(request.messages, call.attached, self._deployment.image),
-                deadline_s=_deadline_s(request, call.context, arrived_s),
+                deadline_s=call.deadline_s(request, arrived_s),
             )
 
     async def _fetch(self, numbers: Mapping[str, int], deadline_s: float | None) -> Mapping[str, bytes]:
@@ -210,17 +195,6 @@ def _check_ids(request: ChatRequest, vocab_size: int) -> None:
             )
 
 
-async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], Done]) -> Done:
-    return await asyncio.get_running_loop().run_in_executor(threads, work)
-
-
-def _deadline_s(request: ChatRequest, context: Context, arrived_s: float) -> float | None:
-    """The sooner of the request's own deadline and Triton's timeout holds."""
-    waits_s = [request.deadline_ms / 1e3] if request.deadline_ms is not None else []
-    waits_s += [context.timeout_us / 1e6] if context.timeout_us else []
-    return arrived_s + min(waits_s) if waits_s else None
-
-
 def _first_of_each_url(places: Sequence[Source]) -> Mapping[str, int]:
     """URL -> number of the first picture (from 1) that is there."""
     numbers: dict[str, int] = {}
@@ -228,15 +202,6 @@ def _first_of_each_url(places: Sequence[Source]) -> Mapping[str, int]:
         if place.url is not None:
             numbers.setdefault(place.url, number)
     return numbers
-
-
-def refuse_parameters(context: Context) -> None:
-    """Raises InvalidRequest: everything that is asked stands in the document."""
-    if context.parameters:
-        names = shorten(", ".join(sorted(context.parameters)))
-        raise InvalidRequest(
-            f"unknown request parameter {names}", fix='put every field into the JSON document of the input "request"'
-        )
 
 
 def _messages(request: ChatRequest) -> list[Message]:

@@ -22,16 +22,18 @@ class Piece:
     report: str | None = None  # JSON, with the last piece of the stream, which ends it
 
 
-class Reply(Protocol):
-    def send(self, piece: Piece) -> None: ...
-
+class Waiting(Protocol):
     def is_cancelled(self) -> bool: ...
+
+
+class Reply(Waiting, Protocol):
+    def send(self, piece: Piece) -> None: ...
 
 
 class Listener:
     """Who waits for an answer: gone once the client has left, or once the request was stopped by its name."""
 
-    def __init__(self, reply: Reply, poll_s: Callable[[], float]) -> None:
+    def __init__(self, reply: Waiting, poll_s: Callable[[], float]) -> None:
         self._reply, self._poll_s = reply, poll_s
         self._stopped = asyncio.Event()
 
@@ -50,14 +52,22 @@ class Listener:
 
     async def unless_gone(self, work: Coroutine[Any, Any, Done]) -> Done | None:
         """What `work` gives, or None when it was not wanted any more; the work is ended then."""
-        working, leaving = asyncio.create_task(work), asyncio.create_task(self.gone())
+        leaving = asyncio.create_task(self.gone())
         try:
-            done, _ = await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if leaving in done:
-                leaving.result()  # to look for the client may have failed
+            return await unless(leaving, work)
         finally:
             leaving.cancel()
-            if not working.done():
-                working.cancel()
-                await asyncio.wait({working})
-        return None if working.cancelled() else working.result()
+
+
+async def unless(leaving: asyncio.Task[None], work: Coroutine[Any, Any, Done]) -> Done | None:
+    """What `work` gives, or None when `leaving` was over before; the work is ended then."""
+    working = asyncio.create_task(work)
+    try:
+        done, _ = await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if leaving in done:
+            leaving.result()  # to look for the client may have failed
+    finally:
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+    return None if working.cancelled() else working.result()

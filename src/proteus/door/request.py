@@ -1,30 +1,17 @@
-"""The request document: JSON bytes to typed fields; every mistake is named with its field, value and fix."""
+"""The request document of `chat`: JSON bytes to typed fields; every mistake is named with its field, value and fix."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import Discriminator, Field, Tag
 
+from proteus.door.document import MAX_WHOLE, Asked, DocumentLimit, Part, parse
 from proteus.errors import InvalidRequest
 from proteus.language.sampling import MAX_BIASES, Bias, IdAsText, Penalty
 from proteus.limits import TextLimits, TierName
 
-MAX_ECHO_CHARS = 120  # of what a client sent, repeated in an error
-MAX_WHOLE = 2**63  # no field means anything above; longer numbers have no place in a float, nor in an error
-MAX_REQUEST_ID_CHARS = 128
 MAX_TOP_LOGPROBS = 20
-MAX_MISTAKES = 100  # that are listed: to list a million stops every other request for seconds
-KNOWN_PARTS = "text, image, image_url"
-FIXES = {
-    "extra_forbidden": "remove the field or correct its spelling; docs/contract.md lists every field",
-    "missing": "add the field",
-}
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class TextContent(Part):
@@ -62,13 +49,6 @@ Content = Annotated[
 ]
 
 
-def printable(text: str) -> str:
-    """`text`, which may stand in a log; raises ValueError."""
-    if not text.isprintable():
-        raise ValueError("every character must be printable")
-    return text
-
-
 class ChatMessage(Part):
     role: Literal["system", "user", "assistant"]
     content: Content
@@ -78,11 +58,7 @@ class ChatMessage(Part):
         return [TextContent(type="text", text=self.content)] if isinstance(self.content, str) else list(self.content)
 
 
-RequestId = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID_CHARS), AfterValidator(printable)]
-Parsed = TypeVar("Parsed", bound=BaseModel)
-
-
-class ChatRequest(Part):
+class ChatRequest(Asked):
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     max_tokens: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None
     min_tokens: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] = 0
@@ -99,23 +75,13 @@ class ChatRequest(Part):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
     seed: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []
-    request_id: RequestId | None = None  # by which it can be stopped
-    cache_scope: str = ""
-    tenant: str = ""  # whose share of the capacity it is; shares are fair between tenants
-    latency_class: Literal["interactive", "batch"] = "interactive"
-    deadline_ms: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None  # to be admitted, from arrival
 
     @classmethod
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
         """Raises InvalidRequest naming the field, its value, the limit and the fix."""
-        request = parse(cls, document, limits)
+        request = parse(cls, document, document_limit(limits))
         request._check(limits)
         return request
-
-    @property
-    def owner(self) -> str:
-        """The tenant; who names none is known by the cache scope."""
-        return self.tenant or self.cache_scope
 
     def _check(self, limits: TextLimits) -> None:
         self._check_fields(limits)
@@ -154,82 +120,14 @@ class ChatRequest(Part):
         _at_most("bytes of text", text_bytes, "max_text_bytes", limits.max_text_bytes)
 
 
-def parse(kind: type[Parsed], document: bytes, limits: TextLimits) -> Parsed:
-    """A document of this kind; raises InvalidRequest."""
-    if len(document) > limits.max_request_bytes:
-        raise InvalidRequest(
-            f"the request document has {len(document):,} bytes",
-            limit=f"[text] max_request_bytes = {limits.max_request_bytes:,}",
-            fix="send pictures in image_bytes instead of base64, or a shorter conversation",
-        )
-    try:
-        text = document.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(
-            f"the request document is not UTF-8 (byte {error.start})", fix="encode the JSON document as UTF-8"
-        ) from error
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        raise _translate(error) from error
+def document_limit(limits: TextLimits) -> DocumentLimit:
+    return DocumentLimit(
+        key="[text] max_request_bytes",
+        max_bytes=limits.max_request_bytes,
+        fix="send pictures in image_bytes instead of base64, or a shorter conversation",
+    )
 
 
 def _at_most(what: str, count: int, key: str, limit: int) -> None:
     if count > limit:
         raise InvalidRequest(f"{count:,} {what}", limit=f"[text] {key} = {limit:,}", fix="send less")
-
-
-def _translate(error: ValidationError) -> InvalidRequest:
-    """The first mistake, and how many more there are."""
-    if error.error_count() > MAX_MISTAKES:
-        return InvalidRequest(
-            f"the request document has {error.error_count():,} mistakes",
-            fix="correct it; docs/contract.md lists every field",
-        )
-    first, *others = error.errors(include_url=False)
-    more = f" (and {len(others)} more)" if others else ""
-    kind = first["type"]
-    if kind == "json_invalid":
-        return InvalidRequest(f"the request is not JSON: {first['ctx']['error']}", fix="send one JSON object")
-    field = shorten(_path(first["loc"]))
-    if kind == "union_tag_not_found":
-        return InvalidRequest(f"{field}.type is missing{more}", limit=f"known are {KNOWN_PARTS}", fix=FIXES["missing"])
-    if kind == "union_tag_invalid":
-        what = f"{field}.type = {shorten(json.dumps(first['input'].get('type'), default=str))}{more}"
-        return InvalidRequest(what, limit=f"known are {KNOWN_PARTS}", fix="correct the value")
-    if kind == "missing":
-        return InvalidRequest(f"{field} is missing{more}", fix=FIXES[kind])
-    if kind == "extra_forbidden":
-        return InvalidRequest(f"unknown field {field}{more}", fix=FIXES[kind])
-    if first["loc"][2:] == ("[key]",):  # an id of logit_bias
-        name = shorten(json.dumps(first["input"]))
-        return InvalidRequest(
-            f"logit_bias names {name}{more}", limit="a token id in decimal digits", fix="correct the id"
-        )
-    if kind == "too_long" and field == "logit_bias":
-        return InvalidRequest(
-            f"logit_bias names {len(first['input']):,} ids{more}", limit=f"{MAX_BIASES:,} ids", fix="send less"
-        )
-    what = f"{field or 'the request'} = {shorten(json.dumps(first['input'], default=str))}{more}"
-    limit = first["msg"].removeprefix("Value error, ")
-    return InvalidRequest(what, limit=shorten(limit), fix="correct the value")
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """`messages[0].content[1].data`; the tags of unions, which a client never wrote, are left out."""
-    path = ""
-    previous: int | str = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif not (previous == "content" and part in ("text", "parts")) and not (
-            isinstance(previous, int) and part in ("text", "image", "image_url")
-        ):
-            path += f".{part}" if path else part
-        previous = part
-    return path
-
-
-def shorten(text: str) -> str:
-    """An error names what was sent, it does not send it back."""
-    return text if len(text) <= MAX_ECHO_CHARS else text[: MAX_ECHO_CHARS - 1] + "…"

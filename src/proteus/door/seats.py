@@ -9,10 +9,10 @@ from proteus.errors import MediaTooLarge, QueueFull
 
 
 class Seats:
-    """For one event loop."""
+    """For one event loop. `table` of the deployment file states the limits."""
 
-    def __init__(self, *, max_requests: int, max_bytes: int) -> None:
-        self._max_requests, self._max_bytes = max_requests, max_bytes
+    def __init__(self, *, max_requests: int, max_bytes: int, table: str = "admission") -> None:
+        self._max_requests, self._max_bytes, self._table = max_requests, max_bytes, table
         self.taken = 0
         self.held_bytes = 0
 
@@ -22,7 +22,7 @@ class Seats:
         if self.taken >= self._max_requests:
             raise QueueFull(
                 f"{self.taken:,} requests are open",
-                limit=f"[admission] capacity.requests and all queues together = {self._max_requests:,}",
+                limit=f"[{self._table}] capacity.requests and all queues together = {self._max_requests:,}",
             )
         seat = Seat(self)
         self.taken += 1
@@ -38,9 +38,9 @@ class Seats:
 
         Raises QueueFull when there would be too many, MediaTooLarge when that request alone has too many.
         """
-        limit = f"[admission] max_open_bytes = {self._max_bytes:,}"
+        limit = f"[{self._table}] max_open_bytes = {self._max_bytes:,}"
         if of > self._max_bytes:
-            raise MediaTooLarge(f"the request needs {of:,} bytes", limit=limit, fix="send fewer or smaller pictures")
+            raise MediaTooLarge(f"the request needs {of:,} bytes", limit=limit, fix="send less in one request")
         if self.held_bytes + num_bytes > self._max_bytes:
             raise QueueFull(f"the open requests hold {self.held_bytes:,} bytes", limit=limit)
         self.held_bytes += num_bytes
