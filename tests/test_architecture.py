@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
     {"errors"},
-    {"limits", "limits_page"},
+    {"limits", "limits_page", "limits_published"},
     {"contract", "stages", "deployment"},
     {"manifest"},
     {"media"},

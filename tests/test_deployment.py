@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from proteus.deployment import Deployment, DeploymentError
-from proteus.limits import LimitTables
+from proteus.limits import DrawTables, LimitTables
 from proteus.limits_page import described
 
 DEMO = Path(__file__).parent.parent / "deployments" / "demo.toml"
@@ -83,6 +84,23 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("block_tokens = 16", "block_tokens = 1_024", ["block_tokens = 1024 is more than", "context_tokens = 1024"]),
         ("max_age_s = 600.0", "max_age_s = 0.0", ["llm.prefix_cache.max_age_s = 0.0", "greater than 0"]),
         ("weight = 8", "weight = 0", ["admission.queues.text.weight = 0", "greater than 0"]),
+        ("\n[denoiser]", "\n[denoise]", ["unknown key 'denoise'"]),
+        ("max_rows = 16", "max_rows = 1", ["denoiser.max_rows = 1", "equal to 2"]),
+        ('default_size = "64x64"', 'default_size = "64"', ["draw.default_size = '64'", "pattern"]),
+        ('default_size = "64x64"', 'default_size = "80x64"', ["80x64 is no multiple of side_multiple_px = 32"]),
+        ('default_size = "64x64"', 'default_size = "32x64"', ["default_size = 32x64 is under min_side_px = 64"]),
+        ('default_size = "64x64"', 'default_size = "64x128"', ["default_size = 128 is over max_side_px = 96"]),
+        ("max_pixels = 9_216", "max_pixels = 4_095", ["default_size = 4096 is over max_pixels = 4095"]),
+        ("min_side_px = 64", "min_side_px = 128", ["min_side_px = 128 is over max_side_px = 96"]),
+        ("default_steps = 20", "default_steps = 101", ["default_steps = 101 is over max_steps = 100"]),
+        ("max_steps = 100", "max_steps = 1_001", ["draw.max_steps = 1001", "1000"]),
+        ("default_guidance = 3.0", "default_guidance = 21.0", ["default_guidance = 21.0 is over max_guidance = 20.0"]),
+        ("max_guidance = 20.0", "max_guidance = nan", ["draw.max_guidance = nan", "finite"]),
+        ('default_sampler = "euler"', 'default_sampler = "plms"', ["draw.default_sampler = 'plms'", "'dpmpp_2m'"]),
+        ('formats = ["png", "jpeg", "webp"]', 'formats = ["gif"]', ["draw.formats.0 = 'gif'", "'webp'"]),
+        ("images = 128", "images = 145", ["images = 145", "denoiser.live_images + denoiser.max_queue = 144"]),
+        ("\nimages = 128", "", ["draw.admission.capacity.images = None must be given"]),
+        ("max_images = 8", "max_images = 129", ["draw.max_images = 129", "capacity.images = 128"]),
     ],
 )
 def test_wrong_file_is_refused_with_file_key_value_and_fix(
@@ -113,6 +131,13 @@ TABLES = [
     "admission.capacity",
     "admission.request",
     "admission.queues",
+    "draw",
+    "draw.admission",
+    "draw.admission.capacity",
+    "draw.admission.request",
+    "draw.admission.queues",
+    "text_encoder",
+    "denoiser",
 ]
 
 
@@ -129,8 +154,10 @@ def test_unknown_key_of_any_table_is_refused(tmp_path: Path, table: str) -> None
 
 
 def test_every_table_that_states_limits_is_tried() -> None:
-    assert {table.name for table in described(LimitTables)} - set(TABLES) == {
-        f"admission.queues.{name}" for name in ("text", "media", "batch")
+    tables = [*described(LimitTables), *described(DrawTables)]
+    assert {table.name for table in tables} - set(TABLES) == {
+        *(f"admission.queues.{name}" for name in ("text", "media", "batch")),
+        *(f"draw.admission.queues.{name}" for name in ("media", "batch")),
     }
 
 
@@ -167,3 +194,43 @@ def test_values_cannot_be_changed_after_loading() -> None:
     deployment = Deployment.load(DEMO)
     with pytest.raises(ValueError, match="frozen"):
         deployment.llm.slots = 9  # type: ignore[misc]
+
+
+def drawn(text: str) -> str:
+    return text.replace("# draw_checkpoint = ", "draw_checkpoint = ")
+
+
+def loaded(folder: Path, text: str) -> Deployment:
+    (folder / "deployment.toml").write_text(text, encoding="utf-8")
+    return Deployment.load(folder / "deployment.toml")
+
+
+def test_deployment_that_draws_tells_all_that_drawing_needs(tmp_path: Path) -> None:
+    deployment = loaded(tmp_path, drawn(DEMO.read_text(encoding="utf-8")))
+    drawing = deployment.drawing
+    assert deployment.draws
+    assert drawing.checkpoint_path == tmp_path.parent / "checkpoints" / "draw"
+    assert (drawing.limits.default_px, drawing.denoiser.max_rows, drawing.text_encoder.max_batch) == ((64, 64), 16, 8)
+
+
+def test_deployment_may_only_draw_or_only_read(tmp_path: Path) -> None:
+    text = DEMO.read_text(encoding="utf-8")
+    only_draws = loaded(tmp_path, re.sub(r"(?m)^checkpoint = .*\n", "", drawn(text)))
+    assert (only_draws.reads, only_draws.draws) == (False, True)
+    with pytest.raises(DeploymentError, match="has no checkpoint that reads pictures; fix: set checkpoint"):
+        _ = only_draws.checkpoint_path
+    before, _, _ = text.partition("# Pictures out.")
+    only_reads = loaded(tmp_path, before.replace("# draw_checkpoint", "# none"))
+    assert (only_reads.reads, only_reads.draws) == (True, False)
+    with pytest.raises(DeploymentError, match="has no checkpoint that draws; fix: set draw_checkpoint"):
+        _ = only_reads.drawing
+    with pytest.raises(DeploymentError, match="missing table draw, text_encoder, denoiser, stages.text_encoder"):
+        loaded(tmp_path, drawn(before))
+    with pytest.raises(DeploymentError, match="neither checkpoint nor draw_checkpoint"):
+        loaded(tmp_path, re.sub(r"(?m)^checkpoint = .*\n", "", text))
+
+
+def test_tables_of_what_draws_are_all_there_or_none(tmp_path: Path) -> None:
+    text = DEMO.read_text(encoding="utf-8").replace("[text_encoder]\nresponse_cache = true\n", "")
+    with pytest.raises(DeploymentError, match="missing table text_encoder, which whoever draws needs"):
+        loaded(tmp_path, text)

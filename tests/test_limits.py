@@ -21,17 +21,17 @@ from proteus.client.contract import read_contract
 from proteus.contract import Shapes
 from proteus.deployment import Deployment
 from proteus.errors import InvalidMedia, InvalidPicture, MediaTooLarge, ProteusError
-from proteus.limits import (
+from proteus.limits import DrawTables, LimitTables, Resources, Section, shown
+from proteus.limits_page import described, markdown
+from proteus.limits_published import (
     Contract,
-    LimitTables,
-    Resources,
-    Section,
+    DrawContract,
     contract_of,
+    draw_from_published,
     from_published,
     published,
-    shown,
+    published_of_draw,
 )
-from proteus.limits_page import described, markdown
 from proteus.media.accept import accept_audio, accept_picture, accept_video, check_count
 from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 from proteus.media.sampling import sample_frames
@@ -51,6 +51,7 @@ def reads_everything() -> Deployment:
 
 
 DEPLOYMENT = reads_everything()
+DRAW = DrawTables.model_validate(DEPLOYMENT, from_attributes=True).draw
 
 
 def as_rendered(deployment: Deployment) -> dict[str, str]:
@@ -239,6 +240,16 @@ def test_any_contract_survives_the_round_trip(hosts: list[str], seconds: float, 
     assert from_published(as_rendered(deployment)) == contract_of(deployment)
 
 
+def test_contract_of_what_draws_comes_back_from_its_parameters() -> None:
+    parameters = published_of_draw(DRAW)
+    assert draw_from_published({**parameters, "deployment": "../d.toml"}) == DrawContract(draw=DRAW)
+    assert set(parameters) == set(leaves(DRAW.model_dump(), "draw."))
+    bare = DRAW.model_copy(
+        update={"admission": DRAW.admission.model_copy(update={"capacity": Resources(), "request": Resources()})}
+    )
+    assert draw_from_published(published_of_draw(bare)).draw == bare
+
+
 @pytest.mark.parametrize(
     ("key", "text"), [("image.max_bytes", None), ("image.max_bytes", "many"), ("image.max_byte", "7")]
 )
@@ -255,7 +266,7 @@ def test_document_is_up_to_date() -> None:
     assert (ROOT / "docs" / "limits.md").read_text(encoding="utf-8") == markdown()
 
 
-@pytest.mark.parametrize("tables", [LimitTables, Contract])
+@pytest.mark.parametrize("tables", [LimitTables, DrawTables, Contract, DrawContract])
 def test_every_key_has_a_meaning(tables: type[Section]) -> None:
     for table in described(tables):
         assert table.about.endswith("."), table.name
@@ -263,8 +274,13 @@ def test_every_key_has_a_meaning(tables: type[Section]) -> None:
 
 
 def test_every_published_key_is_described() -> None:
-    known = {f"{table.name}.{entry.key}" for table in described(Contract) for entry in table.entries}
-    assert published(DEPLOYMENT).keys() <= known
+    known = {
+        f"{table.name}.{entry.key}"
+        for contract in (Contract, DrawContract)
+        for table in described(contract)
+        for entry in table.entries
+    }
+    assert published(DEPLOYMENT).keys() | published_of_draw(DRAW).keys() <= known
 
 
 @pytest.mark.parametrize(
@@ -278,10 +294,14 @@ def test_every_published_key_is_described() -> None:
         ("fetch.hosts", "list of text", ""),
         ("admission.capacity.decoded_pixels", "whole number > 0; may be left out", "px"),
         ("admission.max_wait_ms", "whole number > 0", "ms"),
+        ("draw.max_steps", "whole number > 0 and ≤ 1000", ""),
+        ("draw.max_previews_per_s", "number > 0", "previews/s"),
+        ("denoiser.aging_ms", "whole number ≥ 0", "ms"),
     ],
 )
 def test_description_tells_values_and_unit(key: str, values: str, unit: str) -> None:
-    entries = {f"{table.name}.{entry.key}": entry for table in described(LimitTables) for entry in table.entries}
+    tables = [*described(LimitTables), *described(DrawTables)]
+    entries = {f"{table.name}.{entry.key}": entry for table in tables for entry in table.entries}
     assert (entries[key].values, entries[key].unit) == (values, unit)
 
 

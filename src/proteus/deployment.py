@@ -6,13 +6,15 @@ Paths in the file are relative to the file. Everything else receives plain value
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from proteus.errors import ProteusError
-from proteus.limits import Count, LimitTables, Section
+from proteus.limits import Count, Denoiser, DrawLimits, LimitTables, Section
 
 
 class DeploymentError(ProteusError):
@@ -36,9 +38,19 @@ class Stages(Section):
     image_preprocess: Stage
     vision_encoder: Stage
     connector: Stage
+    text_encoder: Stage | None = None
+    vae_decoder: Stage | None = None
+
+    def given(self) -> Iterator[tuple[str, Stage]]:
+        """(name, stage) of every stage that the file names."""
+        return ((name, stage) for name, stage in self if stage is not None)
 
 
 class ImageTokens(Section):
+    response_cache: bool
+
+
+class TextEncoder(Section):
     response_cache: bool
 
 
@@ -46,16 +58,36 @@ class Cache(Section):
     response_cache_bytes: Count
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What a deployment says of its text-to-image checkpoint."""
+
+    checkpoint_path: Path
+    limits: DrawLimits
+    denoiser: Denoiser
+    text_encoder: Stage
+    vae_decoder: Stage
+    response_cache: bool  # of the text encoder
+
+
 class Deployment(LimitTables):
-    """The whole file. `load` is the only way in that knows where the file lies."""
+    """The whole file. `load` is the only way in that knows where the file lies.
+
+    It serves one checkpoint that reads pictures, one that draws, or both. What a table says of a checkpoint that is not
+    given is checked all the same, and the tables of what draws may be left out.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-    checkpoint: str
+    checkpoint: str | None = None
+    draw_checkpoint: str | None = None
     repository: str
     cores: Count
     stages: Stages
     image_tokens: ImageTokens
     cache: Cache
+    draw: DrawLimits | None = None
+    text_encoder: TextEncoder | None = None
+    denoiser: Denoiser | None = None
 
     _file: Path = PrivateAttr(default=Path("deployment.toml"))
 
@@ -83,17 +115,91 @@ class Deployment(LimitTables):
         return self._file
 
     @property
+    def reads(self) -> bool:
+        """Whether pictures and text go in and text comes out."""
+        return self.checkpoint is not None
+
+    @property
+    def draws(self) -> bool:
+        """Whether text goes in and pictures come out."""
+        return self.draw_checkpoint is not None
+
+    @property
     def checkpoint_path(self) -> Path:
+        """The folder of the checkpoint that reads; raises DeploymentError where the file names none."""
+        if self.checkpoint is None:
+            raise DeploymentError(f"{self._file} has no checkpoint that reads pictures", fix="set checkpoint")
         return (self._file.parent / self.checkpoint).resolve()
+
+    @property
+    def drawing(self) -> Drawing:
+        """All that is said of the checkpoint that draws; raises DeploymentError where the file names none."""
+        stages = self.stages
+        if (
+            self.draw_checkpoint is None
+            or self.draw is None
+            or self.text_encoder is None
+            or self.denoiser is None
+            or stages.text_encoder is None
+            or stages.vae_decoder is None
+        ):
+            raise DeploymentError(f"{self._file} has no checkpoint that draws", fix="set draw_checkpoint")
+        return Drawing(
+            checkpoint_path=(self._file.parent / self.draw_checkpoint).resolve(),
+            limits=self.draw,
+            denoiser=self.denoiser,
+            text_encoder=stages.text_encoder,
+            vae_decoder=stages.vae_decoder,
+            response_cache=self.text_encoder.response_cache,
+        )
 
     @property
     def repository_path(self) -> Path:
         return (self._file.parent / self.repository).resolve()
 
     @model_validator(mode="after")
+    def something_is_served(self) -> Deployment:
+        if self.checkpoint is None and self.draw_checkpoint is None:
+            raise ValueError("neither checkpoint nor draw_checkpoint is given, so there is nothing to serve")
+        return self
+
+    @model_validator(mode="after")
+    def tables_of_what_draws_are_whole(self) -> Deployment:
+        tables = {
+            "draw": self.draw,
+            "text_encoder": self.text_encoder,
+            "denoiser": self.denoiser,
+            "stages.text_encoder": self.stages.text_encoder,
+            "stages.vae_decoder": self.stages.vae_decoder,
+        }
+        missing = [name for name, table in tables.items() if table is None]
+        if missing and (self.draws or len(missing) < len(tables)):
+            raise ValueError(f"missing table {', '.join(missing)}, which whoever draws needs")
+        return self
+
+    @model_validator(mode="after")
+    def admitted_images_fit_the_denoiser(self) -> Deployment:
+        if self.draw is None or self.denoiser is None:
+            return self
+        places = self.denoiser.live_images + self.denoiser.max_queue
+        images = self.draw.admission.capacity.images
+        if images is None or images > places:
+            raise ValueError(
+                f"draw.admission.capacity.images = {images} must be given and not be over "
+                f"denoiser.live_images + denoiser.max_queue = {places}, or denoiser refuses what was admitted"
+            )
+        if self.draw.max_images > images:
+            raise ValueError(
+                f"draw.max_images = {self.draw.max_images} is over draw.admission.capacity.images = {images}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def threads_fit_the_cores(self) -> Deployment:
-        used = {name: stage.instances * stage.threads for name, stage in self.stages}
+        used = {name: stage.instances * stage.threads for name, stage in self.stages.given()}
         used["llm"] = self.llm.threads
+        if self.denoiser is not None:
+            used["denoiser"] = self.denoiser.threads
         for name, threads in used.items():
             if threads > self.cores:
                 raise ValueError(f"{name} uses {threads} threads (instances x threads), over cores = {self.cores}")

@@ -1,15 +1,14 @@
 """The media contract of a deployment: what is accepted, how much of it, what is made smaller and what is refused.
 
-These are tables of the deployment file (`proteus.deployment`). The server enforces them, publishes them as parameters
-of `chat`, and `proteus contract` prints them: one number, read once.
+These are tables of the deployment file (`proteus.deployment`). The server enforces them, publishes some of them
+(`proteus.limits_published`), and `proteus contract` prints those: one number, read once.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -320,6 +319,33 @@ class DrawLimits(Section):
     max_previews_per_s: Positive = Field(description="of one picture, whatever its request asks for")
     admission: DrawAdmission = Field(description="What requests that draw reserve before they start.")
 
+    @property
+    def default_px(self) -> tuple[int, int]:
+        """Width and height of a picture whose request names no size."""
+        width, height = map(int, self.default_size.split("x"))
+        return width, height
+
+    @model_validator(mode="after")
+    def defaults_are_within_the_limits(self) -> DrawLimits:
+        width_px, height_px = self.default_px
+        for name, value, name_of_most, most in (
+            ("min_side_px", self.min_side_px, "max_side_px", self.max_side_px),
+            ("default_steps", self.default_steps, "max_steps", self.max_steps),
+            ("default_guidance", self.default_guidance, "max_guidance", self.max_guidance),
+            ("default_size", width_px, "max_side_px", self.max_side_px),
+            ("default_size", height_px, "max_side_px", self.max_side_px),
+            ("default_size", width_px * height_px, "max_pixels", self.max_pixels),
+        ):
+            if value > most:
+                raise ValueError(f"{name} = {value} is over {name_of_most} = {most}")
+        if min(width_px, height_px) < self.min_side_px:
+            raise ValueError(f"default_size = {self.default_size} is under min_side_px = {self.min_side_px}")
+        if width_px % self.side_multiple_px or height_px % self.side_multiple_px:
+            raise ValueError(
+                f"default_size = {self.default_size} is no multiple of side_multiple_px = {self.side_multiple_px}"
+            )
+        return self
+
 
 class Denoiser(Section):
     """The denoiser's loop: which rows share a call. A row is one guidance branch of one picture."""
@@ -332,7 +358,7 @@ class Denoiser(Section):
 
 
 class LimitTables(Section):
-    """The tables of a deployment file that state limits; `proteus.deployment` adds the rest."""
+    """The tables of a deployment file that state limits of what is read; `proteus.deployment` adds the rest."""
 
     image: ImageLimits
     video: VideoLimits
@@ -345,68 +371,11 @@ class LimitTables(Section):
     admission: AdmissionLimits
 
 
-class OfferedFetch(Section):
-    """Pictures by URL, as far as a client needs to know; how the server's own network looks is not told."""
+class DrawTables(Section):
+    """The tables of a deployment file that state limits of what is drawn: all of them or none."""
 
-    enabled: bool = Field(description="whether pictures may be given by URL")
-    hosts: list[str] = Field(description="allowed; `*.example.com` is any host below it")
-
-
-class OfferedContext(Section):
-    """The language model."""
-
-    context_tokens: Count = Field(description="prompt and answer together, visual tokens included")
-
-
-class Contract(Section):
-    """What a deployment publishes: the limits a client has to keep."""
-
-    image: ImageLimits
-    video: VideoLimits
-    audio: AudioLimits
-    tiers: Tiers
-    fetch: OfferedFetch
-    text: TextLimits
-    llm: OfferedContext
-    admission: AdmissionLimits
-
-
-def contract_of(deployment: LimitTables) -> Contract:
-    """The published part: no internal addresses, nothing about processes and threads."""
-    return Contract.model_validate(deployment, from_attributes=True)
-
-
-def published(deployment: LimitTables) -> dict[str, str]:
-    """Parameters of `chat`: dotted key -> text as it stands, anything else as JSON; what is not limited is left out."""
-    return dict(_flat(contract_of(deployment).model_dump(exclude_none=True)))
-
-
-def from_published(parameters: Mapping[str, str]) -> Contract:
-    """The contract among a model's parameters, other parameters aside; raises ValueError where it is not whole."""
-    tables: dict[str, Any] = {"admission": {"capacity": {}, "request": {}}}  # both may be without any limit
-    for key, text in parameters.items():
-        *path, name = key.split(".")
-        if path and path[0] in Contract.model_fields:
-            table = tables
-            for step in path:
-                table = table.setdefault(step, {})
-            table[name] = _value(text)
-    return Contract.model_validate(tables)
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    draw: DrawLimits
+    denoiser: Denoiser
 
 
 def shown(value: object) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from proteus.limits import Contract, LimitTables, Section
+from proteus.limits import DrawTables, LimitTables, Section
+from proteus.limits_published import Contract, DrawContract
 
 # End of a key -> unit, the longest first. Other keys name what they count.
 UNITS: Mapping[str, str] = {
+    "previews_per_s": "previews/s",
     "per_s": "frames/s",
     "bytes": "bytes",
     "pixels": "px",
@@ -72,17 +74,19 @@ def _values(schema: Mapping[str, Any]) -> str:
 
 def markdown() -> str:
     """The text of docs/limits.md."""
-    offered = {f"{table.name}.{entry.key}" for table in described(Contract) for entry in table.entries}
+    told = (table for contract in (Contract, DrawContract) for table in described(contract))
+    offered = {f"{table.name}.{entry.key}" for table in told for entry in table.entries}
     parts = [
         "# Limits of a deployment",
         "Generated from `src/proteus/limits.py` (`python -m proteus.limits_page > docs/limits.md`); a test compares.",
         "The tables of the deployment file that state limits; `deployments/demo.toml` shows every key with a number. "
         "A request over a limit is refused with the key and the number.",
-        "A published key is a parameter of the model `chat` under its whole name, such as `image.max_bytes`: text as "
-        "it stands, anything else as JSON. `proteus contract` and `Client.contract()` read it. `fetch.enabled` is "
-        "published besides: whether any host is allowed.",
+        "A published key is a parameter of the model `chat`, or of `draw` where it begins so, under its whole name, "
+        "such as `image.max_bytes`: text as it stands, anything else as JSON. `proteus contract` and "
+        "`Client.contract()` read it. `fetch.enabled` is published besides: whether any host is allowed.",
+        "`[draw]` and `[denoiser]` with all below them may be left out where nothing is drawn.",
     ]
-    for table in described(LimitTables):
+    for table in (*described(LimitTables), *described(DrawTables)):
         rows = ["| key | value | unit | meaning | published |", "|---|---|---|---|---|"]
         for entry in table.entries:
             is_offered = "yes" if f"{table.name}.{entry.key}" in offered else "no"

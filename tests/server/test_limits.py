@@ -9,7 +9,7 @@ import pytest
 from proteus.client import Client
 from proteus.deployment import Deployment
 from proteus.launcher import Server
-from proteus.limits import contract_of
+from proteus.limits_published import contract_of
 from tests.server.conftest import DEMO
 from tests.server.wire import document, error_of, png
 
