@@ -1,4 +1,4 @@
-"""`python -m export.train_draw`: trains the drawing checkpoint on the drawn world, from nothing or from where it stopped.
+"""`python -m export.train_draw`: trains the drawing checkpoint on the drawn world, from nothing or from where it was.
 
 1. the autoencoder, up to its gate, 2. text encoder and denoiser together, 3. the report of the rule verifier.
 Everything it needs to go on lies in --folder; delete that folder to begin again.

@@ -24,7 +24,7 @@ from rich.table import Table
 from export.train_draw.pictures import SIZES, UNSEEN_SEED, scenes
 from export.train_draw.vae import decode, encode
 from export.world.draw import draw
-from export.world.scene import Scene, Split
+from export.world.scene import Split
 from export.world.verify import verify
 from export.world.wish import Wish, full_wish, prompt, vague_wish
 

@@ -1,4 +1,4 @@
-"""Writes what was trained as a checkpoint in the diffusers layout: a StableDiffusionPipeline, weights in half precision."""
+"""Writes what was trained in the diffusers layout: a StableDiffusionPipeline, weights in half precision."""
 
 from __future__ import annotations
 
