@@ -16,7 +16,7 @@ PACKAGE = ROOT / "src" / "proteus"
 ROWS = (
     {"errors"},
     {"limits", "limits_page", "limits_published"},
-    {"contract", "stages", "deployment"},
+    {"contract", "contract_draw", "contract_page", "stages", "deployment"},
     {"manifest"},
     {"media"},
     {"families"},
@@ -26,7 +26,7 @@ ROWS = (
     {"preprocess"},
     {"language"},
     {"generation"},
-    {"configs", "estimate"},
+    {"configs", "estimate", "pbtxt"},
     {"backend"},
     {"door"},
     {"client"},

@@ -11,7 +11,8 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from proteus import configs, contract
+from proteus import configs, contract_page
+from proteus.configs import Exports
 from proteus.contract import MODELS, ModelSpec, Shapes
 from proteus.deployment import Deployment, DeploymentError
 from proteus.manifest import FORMAT
@@ -60,7 +61,7 @@ def parse(text: str) -> Any:
 
 
 def rendered(deployment: Deployment) -> dict[str, Any]:
-    return {name: parse(text) for name, text in configs.render(deployment, SHAPES).items()}
+    return {name: parse(text) for name, text in configs.render(deployment, Exports(reads=SHAPES)).items()}
 
 
 def test_committed_configs_are_those_of_the_demo_deployment() -> None:
@@ -68,7 +69,7 @@ def test_committed_configs_are_those_of_the_demo_deployment() -> None:
 
 
 def test_document_of_the_contract_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "contract.md").read_text(encoding="utf-8") == contract.markdown()
+    assert (ROOT / "docs" / "contract.md").read_text(encoding="utf-8") == contract_page.markdown()
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

@@ -37,7 +37,7 @@ from proteus.media.header import AudioHeader, PictureHeader, VideoHeader
 from proteus.media.sampling import sample_frames
 
 ROOT = Path(__file__).parent.parent
-SHAPES = Shapes(image_size_px=48, visual_tokens=9, feature_width=32, hidden_size=64)
+EXPORTS = configs.Exports(reads=Shapes(image_size_px=48, visual_tokens=9, feature_width=32, hidden_size=64))
 
 
 def changed(deployment: Deployment, table: str, **changes: Any) -> Deployment:
@@ -56,7 +56,7 @@ DRAW = DrawTables.model_validate(DEPLOYMENT, from_attributes=True).draw
 
 def as_rendered(deployment: Deployment) -> dict[str, str]:
     """The parameters of `chat` as Triton reads them."""
-    config = text_format.Parse(configs.render(deployment, SHAPES)["chat"], model_config_pb2.ModelConfig())
+    config = text_format.Parse(configs.render(deployment, EXPORTS)["chat"], model_config_pb2.ModelConfig())
     return {key: value.string_value for key, value in config.parameters.items()}
 
 

@@ -1,7 +1,7 @@
-"""The tensors of every Triton model: the one source of config.pbtxt, docs/contract.md and the names used in code.
+"""The tensors of the Triton models that read: the source of config.pbtxt, docs/contract.md and the names used in code.
 
 Dims by symbol: S side of the encoder's picture in px, N visual tokens of a picture, C width of the encoder's features,
-D width of the language model; -1 is free. `python -m proteus.contract` prints docs/contract.md.
+D width of the language model; -1 is free. Those of the models that draw are in `proteus.contract_draw`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Dtype = Literal["BOOL", "UINT8", "INT32", "INT64", "FP32", "STRING"]
-Symbol = Literal["S", "N", "C", "D"]
+Symbol = Literal["S", "N", "C", "D", "L", "L2", "L3", "T", "E", "P", "Z"]
+Dims = tuple[int | Symbol, ...]
 
 CACHE_KEY_BYTES = 32
 REQUEST_KEY_BYTES = MAILBOX_KEY_BYTES = 16
@@ -21,29 +22,32 @@ CHANNELS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """What the symbols stand for in one export."""
+    """What the symbols stand for in one export of a checkpoint that reads."""
 
     image_size_px: int  # S
     visual_tokens: int  # N
     feature_width: int  # C
     hidden_size: int  # D
 
-    def resolve(self, dims: tuple[int | Symbol, ...]) -> tuple[int, ...]:
+    @property
+    def numbers(self) -> Mapping[Symbol, int]:
+        return {"S": self.image_size_px, "N": self.visual_tokens, "C": self.feature_width, "D": self.hidden_size}
+
+    def resolve(self, dims: Dims) -> tuple[int, ...]:
         """Replace every symbol of `dims` by its number."""
-        numbers: Mapping[Symbol, int] = {
-            "S": self.image_size_px,
-            "N": self.visual_tokens,
-            "C": self.feature_width,
-            "D": self.hidden_size,
-        }
-        return tuple(dim if isinstance(dim, int) else numbers[dim] for dim in dims)
+        return resolved(dims, self.numbers)
+
+
+def resolved(dims: Dims, numbers: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """`dims` with every symbol replaced by its number."""
+    return tuple(dim if isinstance(dim, int) else numbers[dim] for dim in dims)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     name: str
     dtype: Dtype
-    dims: tuple[int | Symbol, ...]  # without the batch dim
+    dims: Dims  # without the batch dim
     meaning: str
     optional: bool = False
     ragged: bool = False
@@ -85,6 +89,24 @@ TARGET_PX = TensorSpec(
 PIXEL_VALUES = TensorSpec("pixel_values", "FP32", (CHANNELS, "S", "S"), "resized, cropped, normalised RGB")
 IMAGE_FEATURES = TensorSpec("image_features", "FP32", ("N", "C"), "selected layer(s) of the vision encoder")
 VISUAL_TOKENS = TensorSpec("visual_tokens", "FP32", ("N", "D"), "embeddings the language model reads in place of ids")
+
+# Of both models that keep a loop of their own, `llm` and `denoiser`.
+REQUEST_KEY = TensorSpec(
+    "request_key", "UINT8", (REQUEST_KEY_BYTES,), "random name of the request, for `stop`", optional=True
+)
+STOP = TensorSpec(
+    "stop", "BOOL", (1,), "true: stop the request named by `request_key`; nothing else is read", optional=True
+)
+MAILBOX = TensorSpec(
+    "mailbox",
+    "UINT8",
+    (MAILBOX_KEY_BYTES,),
+    "the events go there, the one response only says that the request is accepted; for the door",
+    optional=True,
+)
+COLLECT = TensorSpec(
+    "collect", "BOOL", (1,), "true: answer once, with the events in `mailbox`, within a second", optional=True
+)
 
 PICTURE_ERRORS = (
     "`invalid_picture`: empty, truncated, not a picture, a format that is not allowed, too small, too elongated; or "
@@ -162,22 +184,10 @@ LLM = ModelSpec(
             "slot); each may be left out",
             optional=True,
         ),
-        TensorSpec(
-            "request_key", "UINT8", (REQUEST_KEY_BYTES,), "random name of the request, for `stop`", optional=True
-        ),
-        TensorSpec(
-            "stop", "BOOL", (1,), "true: stop the request named by `request_key`; nothing else is read", optional=True
-        ),
-        TensorSpec(
-            "mailbox",
-            "UINT8",
-            (MAILBOX_KEY_BYTES,),
-            "the events go there, the one response only says that the request is accepted; for the door",
-            optional=True,
-        ),
-        TensorSpec(
-            "collect", "BOOL", (1,), "true: answer once, with the events in `mailbox`, within a second", optional=True
-        ),
+        REQUEST_KEY,
+        STOP,
+        MAILBOX,
+        COLLECT,
     ),
     outputs=(
         TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
@@ -318,33 +328,3 @@ if its client had left: `finish_reason` is `cancelled`, and what it had said sta
 The limits are parameters of this model, under keys such as `image.max_bytes` ([limits.md](limits.md)); they are the
 numbers that are enforced.
 """
-
-
-def markdown() -> str:
-    """The text of docs/contract.md."""
-    parts = [
-        "# Contract of each Triton model",
-        "Generated from `src/proteus/contract.py` (`python -m proteus.contract > docs/contract.md`); a test compares.",
-        "S side of the encoder's picture in px · N visual tokens of a picture · C width of the encoder's features · "
-        "D width of the language model · -1 free. Batched models have one more dim in front. Every error reads "
-        "`code: what; limit: …; fix: …`.",
-    ]
-    for model in MODELS:
-        parts += [f"## `{model.name}`", model.job, _table("input", model.inputs), _table("output", model.outputs)]
-        parts.append("Errors:\n\n" + "\n".join(f"- {error}" for error in model.errors))
-        if model is CHAT:
-            parts += ["### The request document", REQUEST_DOCUMENT.rstrip()]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(title: str, tensors: tuple[TensorSpec, ...]) -> str:
-    rows = [f"| {title} | type | dims | meaning |", "|---|---|---|---|"]
-    for tensor in tensors:
-        dims = ", ".join(str(dim) for dim in tensor.dims)
-        name = f"`{tensor.name}`" + (" (optional)" if tensor.optional else "")
-        rows.append(f"| {name} | {tensor.dtype} | [{dims}] | {tensor.meaning} |")
-    return "\n".join(rows)
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")  # noqa: T201
