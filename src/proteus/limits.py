@@ -203,12 +203,20 @@ class ClassQueues(Section):
     media: ClassQueue = Field(description="Requests with media.")
     batch: ClassQueue = Field(description="Requests that said they can wait.")
 
+    def named(self) -> tuple[tuple[LatencyClass, ClassQueue], ...]:
+        """The queues in order of preference."""
+        return ("text", self.text), ("media", self.media), ("batch", self.batch)
+
 
 class DrawQueues(Section):
     """A queue for each latency class of requests that draw."""
 
     media: ClassQueue = Field(description="Requests to draw.")
     batch: ClassQueue = Field(description="Requests to draw that said they can wait.")
+
+    def named(self) -> tuple[tuple[LatencyClass, ClassQueue], ...]:
+        """The queues in order of preference."""
+        return ("media", self.media), ("batch", self.batch)
 
 
 class DrawAdmission(Section):

@@ -8,7 +8,7 @@ from proteus.admission.admission import Admission
 from proteus.admission.ask import Ask
 from proteus.admission.queue import Ticket
 from proteus.cost.vector import ResourceVector
-from proteus.limits import AdmissionLimits, ClassQueue, ClassQueues, LatencyClass, Resources
+from proteus.limits import AdmissionLimits, ClassQueue, ClassQueues, DrawAdmission, LatencyClass, Resources
 
 CLASSES: tuple[LatencyClass, ...] = ("text", "media", "batch")
 
@@ -49,7 +49,7 @@ class Clock:
 class Desk:
     """An Admission with its clock; remembers what was settled, in order."""
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionLimits | DrawAdmission) -> None:
         self.clock = Clock()
         self.settled: list[Ticket] = []
         self.admission = Admission(limits, clock_s=self.clock, settled=self.settled.append)

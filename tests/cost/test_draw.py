@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from proteus.cost.draw import LatentGrid, plan_draw
+from proteus.cost.draw import LatentGrid, evaluations_of, plan_draw
+from proteus.cost.vector import ResourceVector
 from proteus.errors import InvalidRequest
 from proteus.families.checkpoint import UnsupportedCheckpoint
+from proteus.limits import SamplerName
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,22 @@ def test_latent_tokens_are_the_cells_that_cover_the_picture(
 ) -> None:
     cost = plan_draw(*size, steps=20, branches=2, grid=grid)
     assert (cost.latent_tokens, cost.evaluations, cost.token_passes) == (latent_tokens, 40, 40 * latent_tokens)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "steps", "evaluations"),
+    [("euler", 20, 20), ("ddim", 1, 1), ("dpmpp_2m", 50, 50), ("heun", 20, 39), ("heun", 1, 1)],
+)
+def test_a_sampler_evaluates_so_often(sampler: SamplerName, steps: int, evaluations: int) -> None:
+    cost = plan_draw(64, 64, steps=steps, branches=2, grid=LatentGrid(patch=1), sampler=sampler)
+    assert (evaluations_of(sampler, steps), cost.evaluations) == (evaluations, 2 * evaluations)
+
+
+def test_a_request_reserves_for_all_its_pictures() -> None:
+    cost = plan_draw(64, 96, steps=20, branches=2, grid=LatentGrid(patch=1))
+    assert cost.resources(images=3, text_tokens=17) == ResourceVector(
+        requests=1, images=3, text_tokens=17, evaluations=3 * 40, token_passes=3 * 40 * 8 * 12
+    )
 
 
 @pytest.mark.parametrize(("steps", "branches"), [(0, 1), (1, 0), (-3, 2)])

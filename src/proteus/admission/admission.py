@@ -17,7 +17,7 @@ from proteus.admission.heap import Heap
 from proteus.admission.ledger import Ledger
 from proteus.admission.queue import FairQueue, Ticket
 from proteus.errors import DeadlineExceeded, ProteusError, QueueFull
-from proteus.limits import AdmissionLimits, ClassQueue, LatencyClass
+from proteus.limits import AdmissionLimits, ClassQueue, DrawAdmission, LatencyClass
 
 FULL_COST = 1.0  # of a request that takes all of some resource
 
@@ -51,17 +51,21 @@ class Admission:
     """`settled` is told of each ticket that is admitted, or refused after it waited; it must not call back."""
 
     def __init__(
-        self, limits: AdmissionLimits, *, clock_s: Callable[[], float], settled: Callable[[Ticket], None]
+        self,
+        limits: AdmissionLimits | DrawAdmission,
+        *,
+        clock_s: Callable[[], float],
+        settled: Callable[[Ticket], None],
     ) -> None:
         self._limits = limits
+        self._table = "admission" if isinstance(limits, AdmissionLimits) else "draw.admission"
         self._clock_s = clock_s
         self._settled = settled
         max_wait_s = limits.max_wait_ms / 1000
         self.ledger = Ledger(limits.capacity, freed=self.advance)
         self._classes: dict[LatencyClass, _Class] = {
-            "text": _Class(limits.queues.text, max_wait_s),  # in this order where nothing else decides
-            "media": _Class(limits.queues.media, max_wait_s),
-            "batch": _Class(limits.queues.batch, max_wait_s),
+            name: _Class(queue, max_wait_s)  # in this order where nothing else decides
+            for name, queue in limits.queues.named()
         }
         self._virtual = 0.0
         self._expiries = Heap[Ticket]()
@@ -107,8 +111,8 @@ class Admission:
         )
 
     def _submit(self, ask: Ask, now_s: float) -> Ticket:
-        refuse_if_over(ask, self._limits.request, table="admission.request")
-        refuse_if_over(ask, self._limits.capacity, table="admission.capacity")
+        refuse_if_over(ask, self._limits.request, table=f"{self._table}.request")
+        refuse_if_over(ask, self._limits.capacity, table=f"{self._table}.capacity")
         ticket = self._ticket(ask, now_s)
         if ticket.expires_s <= now_s:
             raise self._too_late(ticket, now_s)
@@ -138,7 +142,7 @@ class Admission:
         leaving = one.queue.to_give_way(newest)
         error = QueueFull(
             f"{one.limits.max_queue:,} requests wait already",
-            limit=f"[admission.queues] {newest.ask.latency_class}.max_queue = {one.limits.max_queue:,}",
+            limit=f"[{self._table}.queues] {newest.ask.latency_class}.max_queue = {one.limits.max_queue:,}",
             retry_after_s=one.drain.send_away(now_s),
         )
         self._take_out(leaving)
@@ -211,6 +215,6 @@ class Admission:
         own = ticket.expires_s == ticket.ask.deadline_s
         return DeadlineExceeded(
             f"not started after {(now_s - ticket.arrived_s) * 1e3:,.0f} ms of waiting",
-            limit="the request's deadline" if own else f"[admission] max_wait_ms = {self._limits.max_wait_ms:,}",
+            limit="the request's deadline" if own else f"[{self._table}] max_wait_ms = {self._limits.max_wait_ms:,}",
             fix="try again later, or allow more time" if own else "try again later",
         )

@@ -14,6 +14,9 @@ FIXES = {
     "text_tokens": "send less text",
     "output_tokens": "ask for fewer tokens",
     "kv_bytes": "send less, or ask for fewer tokens",
+    "images": "ask for fewer pictures (n)",
+    "evaluations": "ask for fewer steps or pictures, or set guidance to 1",
+    "token_passes": "ask for fewer steps, or fewer or smaller pictures",
 }
 FEWER_MEDIA = "send fewer or smaller media"
 

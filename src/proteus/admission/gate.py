@@ -12,13 +12,15 @@ from proteus.admission.ask import Ask
 from proteus.admission.ledger import Reservation
 from proteus.admission.queue import Ticket
 from proteus.errors import InternalError
-from proteus.limits import AdmissionLimits
+from proteus.limits import AdmissionLimits, DrawAdmission
 
 
 class Gate:
     """For one event loop and one process. `clock_s` must run as fast as the loop's own; deadlines are on it."""
 
-    def __init__(self, limits: AdmissionLimits, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: AdmissionLimits | DrawAdmission, *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock_s = clock_s
         self._admission = Admission(limits, clock_s=clock_s, settled=self._settled)
         self._turns: dict[Ticket, asyncio.Future[None]] = {}

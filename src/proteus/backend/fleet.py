@@ -1,4 +1,4 @@
-"""What the door needs of the other models, in plain arrays: nouns and protocols, no Triton."""
+"""What the doors need of the other models, in plain arrays: nouns and protocols, no Triton."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from proteus.generation.task import Condition, DrawEvent, DrawTask
 from proteus.language.generation import TokenLogprobs
 
 ParameterValue = str | int | bool
@@ -58,8 +59,14 @@ class LlmEvent:
     end: LlmEnd | None  # of the last event
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedText:
+    condition: Condition
+    key_echo: bytes
+
+
 class Fleet(Protocol):
-    """The models behind the door; every method raises ProteusError."""
+    """The models behind `chat`; every method raises ProteusError."""
 
     async def image_tokens(
         self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
@@ -70,3 +77,21 @@ class Fleet(Protocol):
     def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]: ...
 
     async def stop(self, request_key: bytes) -> None: ...
+
+
+class DrawFleet(Protocol):
+    """The models behind `draw`; every method raises ProteusError."""
+
+    async def condition(self, ids: Mapping[str, npt.NDArray[np.int64]], key: bytes, context: Context) -> EncodedText:
+        """`ids` by the tensor of the text encoder that takes them, each as long as the checkpoint says."""
+        ...
+
+    def denoise(self, task: DrawTask, context: Context) -> AsyncGenerator[DrawEvent, None]:
+        """Previews as they come, each the latest there is, and the event with the end; `stop` ends it early."""
+        ...
+
+    async def stop(self, request_key: bytes) -> None: ...
+
+    async def decode(self, latents: npt.NDArray[np.float32], context: Context) -> npt.NDArray[np.uint8]:
+        """(Z, h, w), as the denoiser gives them, to (rows, columns, 3)."""
+        ...

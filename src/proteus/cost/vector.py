@@ -24,6 +24,9 @@ class ResourceVector:
     output_tokens: int = 0  # the most that may be generated
     kv_bytes: int = 0  # self-attention, prompt and output
     cross_kv_bytes: int = 0
+    images: int = 0  # to be drawn
+    evaluations: int = 0  # of the denoiser: rows of its batches, over all steps
+    token_passes: int = 0  # latent tokens x evaluations
 
     def __add__(self, other: ResourceVector) -> ResourceVector:
         return ResourceVector(**{name: getattr(self, name) + getattr(other, name) for name in NAMES})
