@@ -1,6 +1,7 @@
 """A gRPC peer that speaks Triton's streaming protocol, so that the client's own half is tested byte for byte.
 
-What it answers is chosen by the text of the question: see `SCRIPTS`. The product itself is tested in tests/server.
+What its model `chat` answers is chosen by the text of the question: see `SCRIPTS`; `draw` is in draw_scripts.py. The
+product itself is tested in tests/server.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from tests.client.draw_scripts import DRAW_CONTRACT, DRAW_PARAMETERS, draw_script
+from tests.client.tensors import output, string
 
 REPORT = {
     "finish_reason": "stop",
@@ -47,6 +51,7 @@ CONTRACT = {
     "tiers": {"low": {"max_pixels": 262_144}},
     "fetch": {"enabled": False},
     "audio": {"max_loudness": 11},
+    "draw": DRAW_CONTRACT,
 }
 REFUSAL = "queue_full: 64 requests are waiting; limit: [llm] max_queue = 64; fix: try again later"
 
@@ -61,14 +66,14 @@ def event(
 ) -> Any:
     """One response message of the `chat` model."""
     response = service_pb2.ModelInferResponse(model_name="chat")
-    _output(response, "text", "BYTES", 1, _string(text))
-    _output(response, "token_ids", "INT32", len(token_ids), struct.pack(f"<{len(token_ids)}i", *token_ids))
+    output(response, "text", "BYTES", 1, string(text))
+    output(response, "token_ids", "INT32", len(token_ids), struct.pack(f"<{len(token_ids)}i", *token_ids))
     if index is not None:
-        _output(response, "index", "INT32", 1, struct.pack("<i", index))
+        output(response, "index", "INT32", 1, struct.pack("<i", index))
     if logprobs is not None:
-        _output(response, "logprobs", "BYTES", 1, _string(json.dumps(logprobs)))
+        output(response, "logprobs", "BYTES", 1, string(json.dumps(logprobs)))
     if report is not None:
-        _output(response, "report", "BYTES", 1, _string(json.dumps(report)))
+        output(response, "report", "BYTES", 1, string(json.dumps(report)))
     return service_pb2.ModelStreamInferResponse(infer_response=response)
 
 
@@ -78,7 +83,7 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.documents: list[dict[str, Any]] = []
-        self.parameters = dict(PARAMETERS)
+        self.published = {"chat": dict(PARAMETERS), "draw": dict(DRAW_PARAMETERS)}  # by model: those that there are
         self.cancelled = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=40))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
@@ -95,17 +100,27 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
             self.documents.append(document)
             finished: list[bool] = []
             context.add_callback(lambda finished=finished: None if finished else self.cancelled.set())
-            script = _stop if "messages" not in document else SCRIPTS.get(_question(document), _answer)
-            yield from script(self, document, context)
+            yield from self._script(request.model_name, document)(self, document, context)
             finished.append(True)
 
     def ModelConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
-        if request.name != "chat":
-            context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' is not found")
+        if request.name not in self.published:
+            context.abort(grpc.StatusCode.NOT_FOUND, _unknown_words(request.name))
         response = service_pb2.ModelConfigResponse()
-        for key, text in self.parameters.items():
+        for key, text in self.published[request.name].items():
             response.config.parameters[key].string_value = text
         return response
+
+    def _script(self, model: str, document: dict[str, Any]) -> Callable[..., Iterator[Any]]:
+        if model not in self.published:
+            return lambda *_: iter([service_pb2.ModelStreamInferResponse(error_message=_unknown_words(model))])
+        if model == "draw":
+            return draw_script(document)
+        return _stop if "messages" not in document else SCRIPTS.get(_question(document), _answer)
+
+
+def _unknown_words(model: str) -> str:
+    return f"Request for unknown model: '{model}' is not found"
 
 
 def _answer(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -169,13 +184,3 @@ SCRIPTS: dict[str, Callable[[Peer, dict[str, Any], grpc.ServicerContext], Iterat
 def _question(document: dict[str, Any]) -> str:
     content = document["messages"][-1]["content"]
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-
-
-def _string(text: str) -> bytes:
-    raw = text.encode()
-    return struct.pack("<I", len(raw)) + raw
-
-
-def _output(response: Any, name: str, datatype: str, size: int, raw: bytes) -> None:
-    response.outputs.add(name=name, datatype=datatype, shape=[size])
-    response.raw_output_contents.append(raw)

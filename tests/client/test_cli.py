@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -97,11 +98,36 @@ def test_logprobs_are_part_of_the_json_document(peer: Peer) -> None:
     assert [choice["logprobs"] for choice in json.loads(result.stdout)["choices"]] == [LOGPROBS * 2] * 2
 
 
-@pytest.mark.parametrize(("request_id", "stopped"), [("mine", "1\n"), ("another's", "0\n")])
-def test_a_stop_prints_how_many_it_stopped(request_id: str, stopped: str, peer: Peer) -> None:
-    result = proteus("stop", request_id, "--tenant", "t", "--cache-scope", "s", "--url", peer.url)
+@pytest.mark.parametrize(
+    ("request_id", "words", "asked", "stopped"),
+    [
+        ("mine", [], ["chat", "draw"], "2\n"),
+        ("mine", ["--model", "chat"], ["chat"], "1\n"),
+        ("mine", ["--model", "draw"], ["draw"], "1\n"),
+        ("another's", [], ["chat", "draw"], "0\n"),
+    ],
+)
+def test_a_stop_prints_how_many_it_stopped(
+    request_id: str, words: list[str], asked: list[str], stopped: str, peer: Peer
+) -> None:
+    result = proteus("stop", request_id, "--tenant", "t", "--cache-scope", "s", *words, "--url", peer.url)
     assert (result.exit_code, result.stdout) == (0, stopped)
-    assert peer.documents == [{"stop": {"request_id": request_id, "tenant": "t", "cache_scope": "s"}}]
+    assert [request.model_name for request in peer.requests] == asked
+    assert peer.documents == [{"stop": {"request_id": request_id, "tenant": "t", "cache_scope": "s"}}] * len(asked)
+
+
+@pytest.mark.parametrize("model", ["chat", "draw"])
+def test_a_stop_at_a_server_of_one_model_asks_that_one(model: str, peer: Peer) -> None:
+    peer.published = {model: peer.published[model]}
+    assert proteus("stop", "mine", "--url", peer.url).stdout == "1\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--model", "draw"]])
+def test_a_stop_at_a_model_that_is_not_there_is_one_line(words: list[str], peer: Peer) -> None:
+    peer.published = {}
+    result = proteus("stop", "mine", *words, "--url", peer.url)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert "unknown model" in result.stderr
 
 
 def test_options_that_were_not_given_are_the_servers_to_choose(peer: Peer) -> None:
@@ -156,6 +182,7 @@ def test_the_contract_of_a_file_is_its_numbers() -> None:
         **{name: table[name] for name in ("image", "video", "audio", "tiers", "text", "admission")},
         "fetch": {"enabled": False, "hosts": []},
         "llm": {"context_tokens": table["llm"]["context_tokens"]},
+        **({"draw": table["draw"]} if "draw_checkpoint" in table else {}),
     }
     assert document == json.loads(proteus("contract", "--deployment", DEMO, "--json").stdout)
 
@@ -171,6 +198,7 @@ def test_the_contract_is_printed_with_units_and_meaning(peer: Peer, monkeypatch:
     words = [" ".join(line.split()) for line in lines]
     assert "max_bytes 10,485,760 bytes one encoded picture" in words
     assert "max_seconds 60 s one video" in words
+    assert "max_steps 100 denoise steps of one picture" in words
     assert "audio.max_loudness 11" in words, "a limit that this version does not know"
     assert not any(line.startswith("max_side_px") for line in words), "the server told none"
     assert next(line for line in words if line.startswith("[tiers.low]"))
@@ -191,20 +219,32 @@ def test_the_version_is_printed() -> None:
     assert proteus("version").stdout == f"{__version__}\n"
 
 
-def test_the_demo_asks_every_question_and_shows_the_expected_answer(peer: Peer) -> None:
+def test_the_demo_asks_every_question_and_shows_the_expected_answer(peer: Peer, tmp_path: Path) -> None:
     printed = Console(file=io.StringIO(), width=100)
     folder = Path("client/pictures")
-    run_demo(peer.url, folder, printed)
+    run_demo(peer.url, folder, tmp_path / "drawing.png", printed)
     assert isinstance(printed.file, io.StringIO)
     text = printed.file.getvalue()
     questions = load_questions(folder)
     assert len({question.picture for question in questions}) == 3
-    assert len(peer.requests) == len(questions)
+    assert len(peer.requests) == len(questions) + 1
     for question in questions:
         assert question.question in text
         assert f"expected: {question.expected}" in text
     assert "usage, tokens" in text
     assert "stage times, ms" in text
+    assert f"{tmp_path / 'drawing.png'}  64x64 png; seed 7, image 0, 20 steps" in text
+    assert "cost    40 evaluations" in text
+    with Image.open(tmp_path / "drawing.png") as drawn:
+        assert drawn.size == (64, 64)
+
+
+@pytest.mark.parametrize("model", ["chat", "draw"])
+def test_the_demo_does_what_the_server_can(model: str, peer: Peer, tmp_path: Path) -> None:
+    peer.published = {model: peer.published[model]}
+    run_demo(peer.url, Path("client/pictures"), tmp_path / "drawing.png", Console(file=io.StringIO()))
+    assert {request.model_name for request in peer.requests} == {model}
+    assert (tmp_path / "drawing.png").exists() == (model == "draw")
 
 
 def test_a_folder_without_questions_is_named(tmp_path: Path) -> None:

@@ -138,9 +138,21 @@ def test_the_contract_is_read_from_the_server(contract: Callable[[str], dict[str
 
 
 @both_contracts
-def test_a_server_without_a_contract_is_said_so(contract: Callable[[str], dict[str, Any]], peer: Peer) -> None:
-    peer.parameters = {"deployment": "../deployments/demo.toml"}
-    with pytest.raises(ServerError, match="the model chat publishes no limits") as caught:
+@pytest.mark.parametrize(("model", "other"), [("chat", "draw"), ("draw", "chat")])
+def test_a_server_of_one_model_has_the_contract_of_that_one(
+    contract: Callable[[str], dict[str, Any]], model: str, other: str, peer: Peer
+) -> None:
+    del peer.published[other]
+    assert contract(peer.url).keys() == ({"draw"} if model == "draw" else CONTRACT.keys() - {"draw"})
+
+
+@both_contracts
+@pytest.mark.parametrize("published", [{}, {"chat": {"deployment": "../deployments/demo.toml"}}])
+def test_a_server_without_a_contract_is_said_so(
+    contract: Callable[[str], dict[str, Any]], published: dict[str, dict[str, str]], peer: Peer
+) -> None:
+    peer.published = published
+    with pytest.raises(ServerError, match="neither chat nor draw publishes limits") as caught:
         contract(peer.url)
     assert caught.value.code == "no_contract"
 

@@ -12,10 +12,15 @@ import grpc.aio
 from tritonclient.grpc import service_pb2_grpc
 
 from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words
-from proteus.client.contract import contract_request, read_response
-from proteus.client.request import Message, Options, Picture, build_request, build_stop, question_messages
+from proteus.client.contract import contract_request, read_response, whole_contract
+from proteus.client.draw_request import DrawOptions, build_draw
+from proteus.client.draw_response import DrawingBuilder
+from proteus.client.drawing import Drawing, Drawn, Preview
+from proteus.client.errors import ServerError
+from proteus.client.request import Message, Options, Picture, build_request, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.results import Answer, Piece
+from proteus.client.wire import MODELS, Item, Model, StreamReader, stop_request
 
 
 class AsyncClient:
@@ -55,24 +60,40 @@ class AsyncClient:
         request = build_request(messages, pictures, options)
         return self._run(request, options.get("timeout_s"))
 
-    async def stop(
-        self, request_id: str, *, cache_scope: str = "", tenant: str = "", timeout_s: float | None = None
-    ) -> int:
-        """Stop the open request of this id, tenant and cache scope, whoever sent it; 1, or 0 where there is none.
+    async def draw(self, prompt: str, **options: Unpack[DrawOptions]) -> Drawing:
+        """All the pictures that the prompt asks for, when the last is done."""
+        items = [item async for item in self.stream_draw(prompt, **options)]
+        return items[-1]  # type: ignore[return-value]  # the last item of a stream is its drawing
 
-        The request ends as if its client had left; what it had said stays.
+    def stream_draw(self, prompt: str, **options: Unpack[DrawOptions]) -> AsyncIterator[Preview | Drawn | Drawing]:
+        """Previews, if asked for, and pictures as they come, the whole `Drawing` last.
+
+        `aclose()` cancels the request at the server.
         """
-        builder = AnswerBuilder()
-        async for _ in self._messages(build_stop(request_id, cache_scope, tenant), timeout_s, builder):
+        request = build_draw(prompt, options)
+        return self._run_draw(request, options.get("timeout_s"))
+
+    async def stop(
+        self,
+        request_id: str,
+        *,
+        model: Model = "chat",
+        cache_scope: str = "",
+        tenant: str = "",
+        timeout_s: float | None = None,
+    ) -> int:
+        """Stop the model's open request of this id, tenant and cache scope, whoever sent it; 1, or 0 without one.
+
+        The request ends as if its client had left; what it had said or drawn stays.
+        """
+        reader = StreamReader[None]()
+        async for _ in self._messages(stop_request(model, request_id, cache_scope, tenant), timeout_s, reader):
             pass
-        return int(builder.report()["stopped"])
+        return int(reader.report()["stopped"])
 
     async def contract(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """The limits of the server as nested tables, such as `["image"]["max_bytes"]`; docs/limits.md tells them."""
-        try:
-            return read_response(await self._stub.ModelConfig(contract_request(), timeout=timeout_s))
-        except grpc.RpcError as error:
-            raise in_plain_words(error, self.url, timeout_s) from None
+        return whole_contract([await self._published(model, timeout_s) for model in MODELS])
 
     async def close(self) -> None:
         """Cancel what is running and close the connection."""
@@ -93,14 +114,31 @@ class AsyncClient:
                 yield piece
         yield builder.answer()
 
+    async def _run_draw(self, request: Any, timeout_s: float | None) -> AsyncIterator[Preview | Drawn | Drawing]:
+        builder = DrawingBuilder()
+        async with aclosing(self._messages(request, timeout_s, builder)) as items:
+            async for item in items:
+                yield item
+        yield builder.drawing()
+
+    async def _published(self, model: Model, timeout_s: float | None) -> dict[str, str]:
+        """Nothing, where the server has no such model."""
+        try:
+            return read_response(await self._stub.ModelConfig(contract_request(model), timeout=timeout_s))
+        except grpc.RpcError as error:
+            told = in_plain_words(error, self.url, timeout_s)
+            if isinstance(told, ServerError) and told.is_unknown_model:
+                return {}
+            raise told from None
+
     async def _messages(
-        self, request: Any, timeout_s: float | None, builder: AnswerBuilder
-    ) -> AsyncGenerator[Piece, None]:
+        self, request: Any, timeout_s: float | None, reader: StreamReader[Item]
+    ) -> AsyncGenerator[Item, None]:
         call = self._stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
         try:
             async for message in call:
-                if (piece := builder.add(message)) is not None:
-                    yield piece
+                if (item := reader.add(message)) is not None:
+                    yield item
         except grpc.RpcError as error:
             raise in_plain_words(error, self.url, timeout_s) from None
         finally:

@@ -10,17 +10,22 @@ import grpc
 from tritonclient.grpc import service_pb2_grpc
 
 from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words
-from proteus.client.contract import contract_request, read_response
-from proteus.client.request import Message, Options, Picture, build_request, build_stop, question_messages
+from proteus.client.contract import contract_request, read_response, whole_contract
+from proteus.client.draw_request import DrawOptions, build_draw
+from proteus.client.draw_response import DrawingBuilder
+from proteus.client.drawing import Drawing, Drawn, Preview
+from proteus.client.errors import ServerError
+from proteus.client.request import Message, Options, Picture, build_request, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.results import Answer, Piece
+from proteus.client.wire import MODELS, Item, Model, StreamReader, stop_request
 
 
 class Client:
     """A connection to the gRPC port of a server; may be used by many threads at once. `close` it, or use `with`.
 
     Every method raises `InvalidInput` before it sends anything, and `ConnectionFailed`, `TimedOut` or `ServerError`
-    afterwards. Options are those of `Options`, by name.
+    afterwards. Options are those of `Options` and `DrawOptions`, by name.
     """
 
     def __init__(self, url: str = DEFAULT_URL) -> None:
@@ -52,22 +57,40 @@ class Client:
         request = build_request(messages, pictures, options)
         return self._run(request, options.get("timeout_s"))
 
-    def stop(self, request_id: str, *, cache_scope: str = "", tenant: str = "", timeout_s: float | None = None) -> int:
-        """Stop the open request of this id, tenant and cache scope, whoever sent it; 1, or 0 where there is none.
+    def draw(self, prompt: str, **options: Unpack[DrawOptions]) -> Drawing:
+        """All the pictures that the prompt asks for, when the last is done."""
+        *_, drawing = self.stream_draw(prompt, **options)
+        return drawing  # type: ignore[return-value]  # the last item of a stream is its drawing
 
-        The request ends as if its client had left; what it had said stays.
+    def stream_draw(self, prompt: str, **options: Unpack[DrawOptions]) -> Iterator[Preview | Drawn | Drawing]:
+        """Previews, if asked for, and pictures as they come, the whole `Drawing` last.
+
+        Closing the iterator cancels the request at the server.
         """
-        builder = AnswerBuilder()
-        for _ in self._messages(build_stop(request_id, cache_scope, tenant), timeout_s, builder):
+        request = build_draw(prompt, options)
+        return self._run_draw(request, options.get("timeout_s"))
+
+    def stop(
+        self,
+        request_id: str,
+        *,
+        model: Model = "chat",
+        cache_scope: str = "",
+        tenant: str = "",
+        timeout_s: float | None = None,
+    ) -> int:
+        """Stop the model's open request of this id, tenant and cache scope, whoever sent it; 1, or 0 without one.
+
+        The request ends as if its client had left; what it had said or drawn stays.
+        """
+        reader = StreamReader[None]()
+        for _ in self._messages(stop_request(model, request_id, cache_scope, tenant), timeout_s, reader):
             pass
-        return int(builder.report()["stopped"])
+        return int(reader.report()["stopped"])
 
     def contract(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """The limits of the server as nested tables, such as `["image"]["max_bytes"]`; docs/limits.md tells them."""
-        try:
-            return read_response(self._stub.ModelConfig(contract_request(), timeout=timeout_s))
-        except grpc.RpcError as error:
-            raise in_plain_words(error, self.url, timeout_s) from None
+        return whole_contract([self._published(model, timeout_s) for model in MODELS])
 
     def close(self) -> None:
         """Cancel what is running and close the connection."""
@@ -86,12 +109,27 @@ class Client:
         yield from self._messages(request, timeout_s, builder)
         yield builder.answer()
 
-    def _messages(self, request: Any, timeout_s: float | None, builder: AnswerBuilder) -> Iterator[Piece]:
+    def _run_draw(self, request: Any, timeout_s: float | None) -> Iterator[Preview | Drawn | Drawing]:
+        builder = DrawingBuilder()
+        yield from self._messages(request, timeout_s, builder)
+        yield builder.drawing()
+
+    def _published(self, model: Model, timeout_s: float | None) -> dict[str, str]:
+        """Nothing, where the server has no such model."""
+        try:
+            return read_response(self._stub.ModelConfig(contract_request(model), timeout=timeout_s))
+        except grpc.RpcError as error:
+            told = in_plain_words(error, self.url, timeout_s)
+            if isinstance(told, ServerError) and told.is_unknown_model:
+                return {}
+            raise told from None
+
+    def _messages(self, request: Any, timeout_s: float | None, reader: StreamReader[Item]) -> Iterator[Item]:
         call = self._stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
         try:
             for message in call:
-                if (piece := builder.add(message)) is not None:
-                    yield piece
+                if (item := reader.add(message)) is not None:
+                    yield item
         except grpc.RpcError as error:
             raise in_plain_words(error, self.url, timeout_s) from None
         finally:

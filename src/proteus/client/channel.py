@@ -37,7 +37,7 @@ def in_plain_words(error: grpc.RpcError, url: str, timeout_s: float | None) -> C
     status: Any = error
     code, details = status.code(), status.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return TimedOut(f"no complete answer from {url} in time: raise timeout_s = {timeout_s} or ask for fewer tokens")
+        return TimedOut(f"no complete answer from {url} in time: raise timeout_s = {timeout_s} or ask for less")
     if code is grpc.StatusCode.UNAVAILABLE and _NEVER_CONNECTED.search(details):
         return ConnectionFailed(f"no server at {url}: start one with `proteus serve`")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):

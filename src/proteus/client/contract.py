@@ -1,27 +1,32 @@
-"""The limits that a server publishes as parameters of its model `chat`, read from that model's configuration."""
+"""The limits that a server publishes as parameters of its models `chat` and `draw`, read from their configurations."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tritonclient.grpc import service_pb2
 
 from proteus.client.errors import ServerError
-from proteus.client.request import MODEL
+from proteus.client.wire import MODELS, Model
 
 
-def contract_request() -> Any:
+def contract_request(model: Model) -> Any:
     """The request that `read_response` reads the answer of."""
-    return service_pb2.ModelConfigRequest(name=MODEL)
+    return service_pb2.ModelConfigRequest(name=model)
 
 
-def read_response(response: Any) -> dict[str, Any]:
-    """The contract in a `ModelConfigResponse`; raises `ServerError` where there is none."""
-    contract = read_contract({key: value.string_value for key, value in response.config.parameters.items()})
+def read_response(response: Any) -> dict[str, str]:
+    """The parameters in a `ModelConfigResponse`."""
+    return {key: value.string_value for key, value in response.config.parameters.items()}
+
+
+def whole_contract(published: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    """The contract that the models' parameters make together; raises `ServerError` where there is none."""
+    contract = read_contract({key: text for parameters in published for key, text in parameters.items()})
     if not contract:
-        raise ServerError("no_contract", f"the model {MODEL} publishes no limits", fix="update the server")
+        raise ServerError("no_contract", f"neither {' nor '.join(MODELS)} publishes limits", fix="update the server")
     return contract
 
 

@@ -56,6 +56,11 @@ class ServerError(ClientError):
         found = _RETRY.fullmatch(self.fix or "")
         return float(found["s"]) if found is not None else None
 
+    @property
+    def is_unknown_model(self) -> bool:
+        """Whether the server has no such model, or could not load it."""
+        return self.code == "triton" and self.message.startswith("Request for unknown model")
+
     @classmethod
     def parse(cls, text: str) -> ServerError:
         """From `code: what; limit: ...; fix: ...`, limit and fix optional; never raises."""

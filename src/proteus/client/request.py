@@ -8,17 +8,13 @@ image_lengths INT64 [P]  bytes of each
 from __future__ import annotations
 
 import io
-import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol, TypeAlias, TypedDict, runtime_checkable
 
-from tritonclient.grpc import service_pb2
-
 from proteus.client.errors import InvalidInput
-
-MODEL = "chat"
+from proteus.client.wire import add_tensor, document_request
 
 
 @runtime_checkable
@@ -84,22 +80,10 @@ def build_request(messages: Sequence[Message], pictures: Sequence[Picture] | Pic
         document["logit_bias"] = {str(token_id): bias for token_id, bias in biases.items()}
     files = [read_picture(picture) for picture in listed(pictures)]
 
-    request = _request(document)
+    request = document_request("chat", document)
     if files:
-        _add_tensor(request, "image_bytes", "UINT8", sum(map(len, files)), b"".join(files))
-        _add_tensor(request, "image_lengths", "INT64", len(files), struct.pack(f"<{len(files)}q", *map(len, files)))
-    return request
-
-
-def build_stop(request_id: str, cache_scope: str, tenant: str) -> Any:
-    """The `ModelInferRequest` that stops another."""
-    return _request({"stop": {"request_id": request_id, "cache_scope": cache_scope, "tenant": tenant}})
-
-
-def _request(document: Mapping[str, Any]) -> Any:
-    request = service_pb2.ModelInferRequest(model_name=MODEL)
-    text = _utf8(document)
-    _add_tensor(request, "request", "BYTES", 1, struct.pack("<I", len(text)) + text)
+        add_tensor(request, "image_bytes", "UINT8", sum(map(len, files)), b"".join(files))
+        add_tensor(request, "image_lengths", "INT64", len(files), struct.pack(f"<{len(files)}q", *map(len, files)))
     return request
 
 
@@ -150,17 +134,3 @@ def _read_file(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is no file name"
         raise InvalidInput(f"cannot read the picture {path}: {reason}") from None
-
-
-def _utf8(document: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidInput("the text holds a character that is not Unicode: decode it as UTF-8 first") from None
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"messages and options must be plain JSON values: {error}") from None
-
-
-def _add_tensor(request: Any, name: str, datatype: str, size: int, raw: bytes) -> None:
-    request.inputs.add(name=name, datatype=datatype, shape=[size])
-    request.raw_input_contents.append(raw)

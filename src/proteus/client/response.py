@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-import struct
+from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from proteus.client.errors import ServerError
 from proteus.client.results import Answer, Choice, LikelyToken, Piece, TokenLogprob, Usage
+from proteus.client.wire import StreamReader
 
 
-class AnswerBuilder:
+class AnswerBuilder(StreamReader[Piece]):
     """Collects one stream: `add` every message, then take `answer()`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._pieces: dict[int, list[Piece]] = {}  # by the index of their answer
-        self._report: dict[str, Any] | None = None
 
-    def add(self, message: Any) -> Piece | None:
-        """The piece in a `ModelStreamInferResponse`, None if it has no text and no token; raises `ServerError`."""
-        if message.error_message:
-            raise ServerError.parse(message.error_message)
-        tensors = read_tensors(message.infer_response)
-        if tensors.get("report"):
-            self._report = json.loads(tensors["report"])
+    def _item(self, tensors: Mapping[str, Any]) -> Piece | None:
+        """None for an event without text and token."""
         piece = Piece(
             text=tensors.get("text", ""),
             token_ids=tensors.get("token_ids", ()),
@@ -36,12 +31,6 @@ class AnswerBuilder:
             return None
         self._pieces.setdefault(piece.index, []).append(piece)
         return piece
-
-    def report(self) -> dict[str, Any]:
-        """What ended the stream; raises `ServerError` when it ended without."""
-        if self._report is None:
-            raise ServerError("incomplete", "the stream ended before the answer was complete", fix="ask again")
-        return self._report
 
     def answer(self) -> Answer:
         """The whole; raises `ServerError` when the stream ended without its report."""
@@ -79,16 +68,3 @@ def _logprobs(text: str) -> tuple[TokenLogprob, ...]:
         )
         for entry in json.loads(text)
     )
-
-
-def read_tensors(response: Any) -> dict[str, Any]:
-    """Output name -> str for a STRING [1], tuple of int for an INT32 [n]; an empty output is left out."""
-    tensors: dict[str, Any] = {}
-    for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
-        if not raw:
-            continue
-        if output.datatype == "BYTES":
-            tensors[output.name] = raw[4:].decode("utf-8")  # 4 bytes of length go first
-        elif output.datatype == "INT32":
-            tensors[output.name] = struct.unpack(f"<{len(raw) // 4}i", raw)
-    return tensors

@@ -1,32 +1,31 @@
-"""The command `proteus`. Exit codes: 0 done, 1 server, connection or refused medium, 2 usage."""
+"""Every command but `draw`, and the program that holds them all."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from proteus import __version__
-from proteus.client import Answer, Client, ClientError, InvalidInput, Options
+from proteus.cli.contract import contract_table, file_contract
+from proteus.cli.draw import draw
+from proteus.cli.plainly import told_plainly
+from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill_json, bill_lines
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
-from proteus.errors import ProteusError
+from proteus.client.wire import MODELS, Model
 from proteus.limits import TierName
 
 app = typer.Typer(
-    help="Ask about pictures through NVIDIA Triton.",
+    help="Ask about pictures, and have them drawn, through NVIDIA Triton.",
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
@@ -57,7 +56,7 @@ def serve(
     from proteus.configs import warning
     from proteus.launcher import serve as run_server
 
-    with _told_plainly():
+    with told_plainly():
         if (stale := warning(deployment)) is not None:
             typer.echo(stale, err=True)
         status = run_server(
@@ -105,7 +104,7 @@ def ask(
     *pictures, question = words
     if os.path.isfile(question):
         raise typer.BadParameter(f"{question} is a file: the question comes last")
-    with _told_plainly(), Client(url) as client:
+    with told_plainly(), Client(url) as client:
         if as_json:
             typer.echo(bill_json(client.ask(question, pictures, **options)))
         elif n is not None and n > 1:
@@ -114,16 +113,35 @@ def ask(
             _print_stream(client, question, pictures, options)
 
 
+app.command()(draw)
+
+
 @app.command()
 def stop(
     request_id: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
     cache_scope: Annotated[str, typer.Option(help="That of the request.", show_default=False)] = "",
     tenant: Annotated[str, typer.Option(help="That of the request.", show_default=False)] = "",
+    model: Annotated[Model | None, typer.Option(help="Only there; by default at both.", show_default=False)] = None,
     url: Annotated[str, typer.Option(help="host:port of the server's gRPC port.")] = DEFAULT_URL,
 ) -> None:
-    """Stop a request that was asked with --request-id, and print how many were stopped: 1 or 0."""
-    with _told_plainly(), Client(url) as client:
-        typer.echo(client.stop(request_id, cache_scope=cache_scope, tenant=tenant, timeout_s=STOP_TIMEOUT_S))
+    """Stop what was asked or drawn with --request-id, and print how many were stopped: 0, 1, or 2 of one name."""
+    stopped: list[int] = []
+    missing: list[ServerError] = []
+    with told_plainly(), Client(url) as client:
+        for name in MODELS if model is None else (model,):
+            try:
+                stopped.append(
+                    client.stop(
+                        request_id, model=name, cache_scope=cache_scope, tenant=tenant, timeout_s=STOP_TIMEOUT_S
+                    )
+                )
+            except ServerError as error:
+                if not error.is_unknown_model:
+                    raise
+                missing.append(error)
+        if not stopped:
+            raise missing[0]
+    typer.echo(sum(stopped))
 
 
 @app.command()
@@ -138,20 +156,17 @@ def contract(
     """Print what is accepted, how much of it, what is made smaller and what is refused."""
     if deployment is not None and url is not None:
         raise typer.BadParameter("give --deployment or --url, not both")
-    from proteus.client.contract import read_contract
-    from proteus.deployment import Deployment
-    from proteus.limits import published
 
-    with _told_plainly():
+    with told_plainly():
         if url is None:
-            limits = read_contract(published(Deployment.load(deployment or DEMO_DEPLOYMENT)))
+            limits = file_contract(deployment or DEMO_DEPLOYMENT)
         else:
             with Client(url) as client:
                 limits = client.contract(timeout_s=CONTRACT_TIMEOUT_S)
         if as_json:
             typer.echo(json.dumps(limits, ensure_ascii=False, indent=2))
         else:
-            Console(highlight=False).print(_contract_table(limits))
+            Console(highlight=False).print(contract_table(limits))
 
 
 @app.command()
@@ -206,7 +221,7 @@ def cost(
         fusion=FlamingoContract(resampled_rows=resample, cross_every=cross_every) if resample is not None else None,
         pruning=PruneAfter(layer=prune_after, drop=prune_drop) if prune_after is not None else None,
     )
-    with _told_plainly():
+    with told_plainly():
         if draw is not None:
             drawn = estimate_draw(draw, steps=steps, branches=branches, checkpoint=checkpoint)
             _print(asdict(drawn) if as_json else draw_table(draw, drawn))
@@ -225,7 +240,7 @@ def buckets(
     """List the encoder shapes that pictures within a deployment's contract need."""
     from proteus.estimate import deployment_buckets
 
-    with _told_plainly():
+    with told_plainly():
         shapes = [asdict(bucket) | {"label": bucket.label} for bucket in deployment_buckets(deployment)]
     typer.echo(json.dumps(shapes, indent=2) if as_json else "\n".join(shape["label"] for shape in shapes))
 
@@ -237,11 +252,11 @@ def demo(
         "client/pictures"
     ),
 ) -> None:
-    """Start a server, ask about three pictures, print usage and stage times, stop the server."""
+    """Start a server, ask about three pictures, draw one, print usage and stage times, stop the server."""
     from proteus.launcher import Server
 
-    with _told_plainly(), Server(deployment, log=Path("var/demo.log"), show_progress=True) as server:
-        run_demo(server.ports.grpc_url, pictures, Console(highlight=False))
+    with told_plainly(), Server(deployment, log=Path("var/demo.log"), show_progress=True) as server:
+        run_demo(server.ports.grpc_url, pictures, Path("var/demo-drawing.png"), Console(highlight=False))
 
 
 @app.command()
@@ -255,37 +270,6 @@ def _print(content: Table | Mapping[str, Any]) -> None:
         Console(highlight=False).print(content)
     else:
         typer.echo(json.dumps(content, indent=2))
-
-
-def _contract_table(contract: Mapping[str, Any]) -> Table:
-    """Grouped as in the deployment file; keys that this version does not know come last, without a meaning."""
-    from proteus.limits import Contract, shown
-    from proteus.limits_page import described
-
-    given = dict(_dotted(contract))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("key", no_wrap=True)
-    for column in ("value", "unit", "meaning"):
-        table.add_column(column, overflow="fold")
-    for section in described(Contract):
-        told = [entry for entry in section.entries if f"{section.name}.{entry.key}" in given]
-        if told:
-            table.add_row(f"[bold]{escape(f'[{section.name}]')}", "", "", f"[bold]{escape(section.about)}")
-        for entry in told:
-            value = given.pop(f"{section.name}.{entry.key}")
-            table.add_row(f"  {entry.key}", escape(shown(value)), entry.unit, escape(entry.meaning))
-        table.add_section()
-    for key, value in given.items():
-        table.add_row(escape(key), escape(shown(value)))
-    return table
-
-
-def _dotted(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -333,20 +317,3 @@ def _print_stream(client: Client, question: str, pictures: list[str], options: O
     finally:
         if column:
             typer.echo()
-
-
-@contextmanager
-def _told_plainly() -> Iterator[None]:
-    """An expected failure is one line on standard error and an exit code."""
-    try:
-        yield
-    except InvalidInput as error:
-        typer.echo(error, err=True)
-        sys.exit(2)
-    except (ClientError, ProteusError) as error:
-        typer.echo(error, err=True)
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
