@@ -11,8 +11,8 @@ import pytest
 
 from proteus.backend.fleet import Context
 from proteus.door.arrival import Call
-from proteus.door.chat import POLLS_PER_S, Chat
-from proteus.door.reply import Piece
+from proteus.door.chat import Chat
+from proteus.door.reply import POLLS_PER_S, Piece
 from proteus.errors import (
     DeadlineExceeded,
     FetchFailed,

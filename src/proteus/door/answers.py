@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from proteus.backend.fleet import Context, Fleet, LlmCall, LlmEnd, LlmEvent
 from proteus.door.logprobs import as_json
 from proteus.door.reply import Listener, Piece, Reply
+from proteus.door.stopping import Stopping
 from proteus.door.together import together
 from proteus.errors import ProteusError
 from proteus.language.stream import Detokenizer
@@ -33,14 +34,14 @@ class Answers:
         self._fleet, self._detokenizer = fleet, detokenizer
         self._reply, self._report = reply, report
         self._ended: list[Choice] = []
-        self._stops = set[asyncio.Task[None]]()
+        self._stopping = Stopping(fleet.stop)
 
     async def follow(self, calls: Sequence[LlmCall], context: Context, listener: Listener) -> None:
         """Every event to the reply, interleaved as they come; raises the ProteusError of the first that fails.
 
-        Triton hands no cancel on to a model's children: when nobody listens any more, the language model is told.
+        When nobody listens any more, the language model is told.
         """
-        leaving = asyncio.create_task(self._stop_when_gone(calls, listener))
+        leaving = asyncio.create_task(self._stopping.when_gone(listener, [call.request_key for call in calls]))
         try:
             await together(self._follow(index, call, len(calls), context) for index, call in enumerate(calls))
         finally:
@@ -60,7 +61,7 @@ class Answers:
         except ProteusError:
             raise  # the language model ended the stream itself
         except (Exception, asyncio.CancelledError):  # of the connection; of this task, or for another answer's sake
-            await self._stop([call.request_key])
+            await self._stopping.tell([call.request_key])
             raise
 
     def _send(self, index: int, event: LlmEvent, report: str | None) -> None:
@@ -68,20 +69,3 @@ class Answers:
         self._reply.send(
             Piece(text=event.text, token_ids=event.token_ids, index=index, logprobs=logprobs, report=report)
         )
-
-    async def _stop_when_gone(self, calls: Iterable[LlmCall], listener: Listener) -> None:
-        await listener.gone()
-        await self._stop([call.request_key for call in calls])
-
-    async def _stop(self, request_keys: Iterable[bytes]) -> None:
-        """Tell the language model, also when this task is ended meanwhile."""
-        stopping = asyncio.create_task(self._send_stops(request_keys))
-        self._stops.add(stopping)
-        stopping.add_done_callback(self._stops.discard)
-        await asyncio.shield(stopping)
-
-    async def _send_stops(self, request_keys: Iterable[bytes]) -> None:
-        results = await asyncio.gather(*map(self._fleet.stop, request_keys), return_exceptions=True)
-        for error in results:
-            if isinstance(error, BaseException) and not isinstance(error, ProteusError):
-                raise error  # one of ours says that the language model is gone, and its requests with it

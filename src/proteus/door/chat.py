@@ -7,7 +7,6 @@ A request that can never fit is refused before it waits; one that waits holds no
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -31,7 +30,7 @@ from proteus.door.calls import Source, VisualTokens, llm_calls
 from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Preparation, Prepared
-from proteus.door.reply import Listener, Piece, Reply
+from proteus.door.reply import Listener, Piece, Reply, poll_s
 from proteus.door.report import LEFT_EARLY, report
 from proteus.door.request import document_limit
 from proteus.door.seats import Seat, Seats
@@ -47,8 +46,6 @@ from proteus.media.fetch import Fetcher
 from proteus.preprocess.pixels import POLICY
 from proteus.stages import Stopwatch
 
-CANCEL_POLL_S = 0.1  # between two looks whether a client is still there …
-POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one stops the event loop
 Place = tuple[bytes, tuple[int, int] | None]  # digest of a picture and the size it is given as: what is encoded once
 
 
@@ -76,7 +73,7 @@ class Chat:
         detokenizer: Detokenizer,
         fleet: Fleet,
     ) -> None:
-        self._text = deployment.text
+        self._document_limit = document_limit(deployment.text)
         self._manifest = manifest
         self._detokenizer = detokenizer
         self._fleet = fleet
@@ -113,12 +110,12 @@ class Chat:
     async def answer(self, call: Call, reply: Reply) -> None:
         """Stream the answers to `reply`, report last; raises ProteusError."""
         if StopRequest.is_one(call.document):
-            self._stop(call, reply)
+            reply.send(Piece(report=self._named.answer(call, self._document_limit)))
             return
         watch = Stopwatch()
         with self._seats.take(call.num_bytes) as seat:
             async with AsyncExitStack() as held:
-                listener = Listener(reply, self._poll_s)
+                listener = Listener(reply, lambda: poll_s(self._seats.taken))
                 visit = Visit(call=call, reply=reply, listener=listener, seat=seat, held=held, watch=watch)
                 ready = await listener.unless_gone(self._make_ready(visit))
                 if ready is None:
@@ -150,9 +147,6 @@ class Chat:
             lambda ended: report(prepared, sources, ended, visit.watch),
         )
         await answers.follow(calls, visit.call.context, visit.listener)
-
-    def _poll_s(self) -> float:
-        return max(CANCEL_POLL_S, self._seats.taken / POLLS_PER_S)
 
     def _count(self, prepared: Prepared) -> None:
         for cost in prepared.costs:
@@ -208,14 +202,6 @@ class Chat:
                 source: Source = "cached" if encoded.made_at_ns < asked_at_ns else "encoded"
                 return VisualTokens(encoded.visual_tokens, source, name)
         raise InternalError
-
-    def _stop(self, call: Call, reply: Reply) -> None:
-        """Answered at once, and alike whether there is such a request or not."""
-        call.refuse_parameters()
-        stop = StopRequest.parse(call.document, document_limit(self._text))
-        if call.attached:
-            raise InvalidRequest("a document that stops a request came with pictures", fix="send no pictures with it")
-        reply.send(Piece(report=json.dumps({"stopped": self._named.stop(stop)})))
 
 
 def _max_open(deployment: Deployment) -> int:

@@ -6,10 +6,12 @@ who names none at all.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from proteus.door.arrival import Call
 from proteus.door.document import Asked, DocumentLimit, Part, RequestId, parse
 from proteus.errors import InvalidRequest
 
@@ -68,9 +70,16 @@ class NamedRequests:
         finally:
             del self._stops[name]
 
-    def stop(self, request: StopRequest) -> int:
+    def answer(self, call: Call, limit: DocumentLimit) -> str:
+        """The report to a document that stops a request, alike whether there is one; raises InvalidRequest."""
+        call.refuse_parameters()
+        request = StopRequest.parse(call.document, limit)
+        if call.attached:
+            raise InvalidRequest("a document that stops a request came with pictures", fix="send no pictures with it")
+        return json.dumps({"stopped": self._stop(request.stop)})
+
+    def _stop(self, target: StopTarget) -> int:
         """How many requests were stopped: 1, or 0 where none of that tenant and scope has the id."""
-        target = request.stop
         stop = self._stops.get((target.tenant or target.cache_scope, target.cache_scope, target.request_id))
         if stop is not None:
             stop()

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+CANCEL_POLL_S = 0.1  # between two looks whether a client is still there …
+POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one stops the event loop
 Done = TypeVar("Done")
 
 
@@ -22,12 +24,30 @@ class Piece:
     report: str | None = None  # JSON, with the last piece of the stream, which ends it
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawPiece:
+    """One response of the stream that draws: a preview or a picture with its event, or the report."""
+
+    event: str | None = None  # JSON
+    image: bytes | None = None  # encoded, with an event
+    report: str | None = None  # JSON, with the last piece of the stream, which ends it
+
+
 class Waiting(Protocol):
     def is_cancelled(self) -> bool: ...
 
 
 class Reply(Waiting, Protocol):
     def send(self, piece: Piece) -> None: ...
+
+
+class DrawReply(Waiting, Protocol):
+    def send(self, piece: DrawPiece) -> None: ...
+
+
+def poll_s(num_open: int) -> float:
+    """Between two looks for a client, with so many requests open."""
+    return max(CANCEL_POLL_S, num_open / POLLS_PER_S)
 
 
 class Listener:
