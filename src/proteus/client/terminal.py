@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 UPPER_HALF = "▀"
 MAX_ABREAST = 4  # pictures beside each other
+REFRESHES_PER_S = 8
 BAR_ROWS = 3  # kept free of pictures: the bar, and the prompt of the shell
 
 
@@ -35,25 +38,35 @@ class HalfBlocks:
         scale = min(1.0, max_columns / image.width, 2 * max_rows / image.height)
         size = max(1, int(image.width * scale)), max(1, int(image.height * scale))
         self._image = image.convert("RGB").resize(size, Resampling.BOX)
+        self._segments = list(self._lines())
 
-    def rows(self) -> Iterator[list[tuple[Color, Color | None]]]:
-        """Of each character, the colour above and the one below; none below the last row of an odd height."""
+    def rows(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Of each character, RGB above and below; nothing is below the last row of an odd height."""
         width, height = self._image.size
         rgb = self._image.tobytes()
-        pixels = [Color.from_rgb(*rgb[at : at + 3]) for at in range(0, len(rgb), 3)]
+        pixels = [rgb[at : at + 3] for at in range(0, len(rgb), 3)]
         lines = [pixels[row * width : (row + 1) * width] for row in range(height)]
         for row in range(0, height, 2):
-            below: list[Color] | list[None] = lines[row + 1] if row + 1 < height else [None] * width
+            below = lines[row + 1] if row + 1 < height else [b""] * width
             yield list(zip(lines[row], below, strict=True))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def _lines(self) -> Iterator[Segment]:
+        """Neighbours of the same colours together: the terminal gets less, and rich has less to do."""
         for row in self.rows():
-            for above, below in row:
-                yield Segment(UPPER_HALF, Style(color=above, bgcolor=below))
+            for (above, below), run in groupby(row):
+                yield Segment(UPPER_HALF * len(list(run)), _style(above, below))
             yield Segment.line()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return self._segments
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(self._image.width, self._image.width)
+
+
+@lru_cache(maxsize=4096)
+def _style(above: bytes, below: bytes) -> Style:
+    return Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below) if below else None)
 
 
 class View:
@@ -109,7 +122,7 @@ class TerminalView(View):
             TextColumn("drawing"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn()
         )
         self._bar = self._progress.add_task("", total=None)
-        self._live = Live(get_renderable=self._rendered, console=console, refresh_per_second=12)
+        self._live = Live(get_renderable=self._rendered, console=console, refresh_per_second=REFRESHES_PER_S)
 
     def add(self, item: Preview | Drawn) -> None:
         steps = item.steps if isinstance(item, Preview) else item.settings["steps"]
