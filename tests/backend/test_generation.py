@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from proteus.backend.fleet import LlmEvent
-from proteus.backend.mailbox import unpack
+from proteus.backend.letters import unpack
 from proteus.language.generation import Emit, Event, GenerationRequest
 
-NAMES = ("proteus.backend.tensors", "proteus.backend.guard", "proteus.backend.generation")
+NAMES = ("proteus.backend.tensors", "proteus.backend.guard", "proteus.backend.port", "proteus.backend.generation")
 DOOR, OTHER = b"d" * 16, b"o" * 16
 
 
@@ -65,7 +65,7 @@ def generation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module.InferenceResponse = lambda tensors=(), error=None: {one.name: one.as_numpy() for one in tensors}
     monkeypatch.setitem(sys.modules, module.__name__, module)
     generation = importlib.import_module(NAMES[-1])
-    monkeypatch.setattr(generation, "COLLECT_S", 0.01)
+    monkeypatch.setattr(importlib.import_module("proteus.backend.port"), "COLLECT_S", 0.01)
     yield generation
     for name in NAMES:
         del sys.modules[name]
@@ -76,7 +76,8 @@ class Llm:
 
     def __init__(self, generation: Any) -> None:
         self.engine, self.now_s = Kept(), 1000.0
-        self.port = generation.EnginePort(self.engine, clock_s=lambda: self.now_s)
+        port = importlib.import_module("proteus.backend.port")
+        self.port = port.Port(self.engine, generation.LlmWire(), clock_s=lambda: self.now_s)
 
     def generate(self, mailbox: bytes) -> Emit:
         self._serve(mailbox, input_ids=np.array([1, 2], dtype=np.int32))

@@ -4,7 +4,8 @@ import os
 import threading
 
 from proteus.backend.fleet import LlmEnd, LlmEvent
-from proteus.backend.mailbox import Letter, Mailbox, pack, unpack
+from proteus.backend.letters import LlmLetter, pack, unpack
+from proteus.backend.mailbox import Letter, Mailbox
 from proteus.errors import QueueFull, Unavailable
 from proteus.language.generation import TokenLogprobs
 
@@ -15,7 +16,7 @@ LOGPROBS = (
 )
 
 
-def letter(number: int, end: LlmEnd | None = None) -> Letter:
+def letter(number: int, end: LlmEnd | None = None) -> LlmLetter:
     return Letter(b"key", LlmEvent(text=str(number), token_ids=(number,), end=end))
 
 
@@ -37,7 +38,7 @@ def test_error_survives_the_way_with_its_kind_and_text() -> None:
 
 
 def test_all_letters_are_collected_in_order_and_once() -> None:
-    mailbox = Mailbox[Letter]()
+    mailbox = Mailbox[LlmLetter]()
     for number in range(5):
         mailbox.put(letter(number))
     assert mailbox.collect(10) == [letter(number) for number in range(5)]
@@ -45,8 +46,8 @@ def test_all_letters_are_collected_in_order_and_once() -> None:
 
 
 def test_collector_waits_for_the_first_letter() -> None:
-    mailbox = Mailbox[Letter]()
-    collected: list[Letter] = []
+    mailbox = Mailbox[LlmLetter]()
+    collected: list[LlmLetter] = []
     collector = threading.Thread(target=lambda: collected.extend(mailbox.collect(30)))
     collector.start()
     mailbox.put(letter(1))
@@ -55,7 +56,7 @@ def test_collector_waits_for_the_first_letter() -> None:
 
 
 def test_closed_mailbox_lets_its_collector_go() -> None:
-    mailbox = Mailbox[Letter]()
+    mailbox = Mailbox[LlmLetter]()
     collector = threading.Thread(target=mailbox.collect, args=(30,))
     collector.start()
     mailbox.close()
@@ -64,7 +65,7 @@ def test_closed_mailbox_lets_its_collector_go() -> None:
 
 
 def test_closed_mailbox_gives_what_is_in_it_and_lets_every_collector_go() -> None:
-    mailbox = Mailbox[Letter]()
+    mailbox = Mailbox[LlmLetter]()
     mailbox.put(letter(1))
     mailbox.close()
     assert mailbox.collect(30) == [letter(1)]
@@ -77,7 +78,7 @@ def test_closed_mailbox_gives_what_is_in_it_and_lets_every_collector_go() -> Non
 
 
 def test_nothing_is_lost_between_many_threads() -> None:
-    mailbox, collected = Mailbox[Letter](), list[Letter]()
+    mailbox, collected = Mailbox[LlmLetter](), list[LlmLetter]()
 
     def fill(start: int) -> None:
         for number in range(start, start + 500):

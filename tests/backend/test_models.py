@@ -16,7 +16,7 @@ import pytest
 from proteus.backend.fleet import Context, LlmCall
 from proteus.errors import Unavailable
 
-NAMES = ("proteus.backend.tensors", "proteus.backend.calls", "proteus.backend.models")
+NAMES = ("proteus.backend.tensors", "proteus.backend.calls", "proteus.backend.collector", "proteus.backend.models")
 
 
 class Triton:
@@ -63,8 +63,9 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> Triton:
 @pytest.fixture
 def models(triton: Triton, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     models = importlib.import_module(NAMES[-1])
-    monkeypatch.setattr(models, "SILENCE_S", 0.05)
-    monkeypatch.setattr(models, "RETRY_S", 0.01)
+    collector = importlib.import_module("proteus.backend.collector")
+    monkeypatch.setattr(collector, "SILENCE_S", 0.05)
+    monkeypatch.setattr(collector, "RETRY_S", 0.01)
     yield models
     for name in NAMES:
         del sys.modules[name]
@@ -92,6 +93,6 @@ def test_what_was_given_up_in_a_silence_is_stopped_once_the_model_answers_again(
         while not triton.stopped:
             await asyncio.sleep(0.001)
         assert triton.stopped == [call.request_key]
-        await fleet._collecting  # which ends, since nothing is open
+        await fleet._llm._collecting  # which ends, since nothing is open
 
     asyncio.run(asyncio.wait_for(scenario(), 20))

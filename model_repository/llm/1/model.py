@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from proteus.backend.generation import EnginePort
+from proteus.backend.generation import LlmWire
 from proteus.backend.heartbeat import EngineWatch
 from proteus.backend.metrics import Metrics, Telling
+from proteus.backend.port import Port
 from proteus.backend.startup import load_deployment, version_folder
 from proteus.language.engine import OnnxEngine
 from proteus.language.figures import ENGINE_FIGURES
@@ -23,7 +24,7 @@ class TritonPythonModel:
             deployment.llm,
             revision=Manifest.load(deployment.repository_path).revision,
         )
-        self.port = EnginePort(engine)
+        self.port = Port(engine, LlmWire())
         self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures, at_each=EngineWatch(engine).check)
 
     def execute(self, requests: list[Any]) -> None:
