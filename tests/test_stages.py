@@ -23,6 +23,7 @@ def test_stages_add_up_by_name_and_total_runs_from_the_start() -> None:
             clock.now_s += 0.25
     clock.now_s += 1
     watch.add("decode", 7.0)
+    assert (watch.ms("encode"), watch.ms("queue")) == (500.0, 0.0)
     assert watch.report_ms() == {"encode": 500.0, "decode": 7.0, "transfer": 993.0, "total": 1500.0}
 
 

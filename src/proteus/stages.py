@@ -28,6 +28,10 @@ class Stopwatch:
         """Add a time measured elsewhere."""
         self._stages_ms[name] = self._stages_ms.get(name, 0.0) + ms
 
+    def ms(self, name: str) -> float:
+        """Of one stage, so far."""
+        return self._stages_ms.get(name, 0.0)
+
     def report_ms(self) -> dict[str, float]:
         """Every stage so far, in the order of their first use, `transfer` and `total`; rounded to µs.
 

@@ -41,7 +41,7 @@ class Answers:
 
         When nobody listens any more, the language model is told.
         """
-        leaving = asyncio.create_task(self._stopping.when_gone(listener, [call.request_key for call in calls]))
+        leaving = asyncio.create_task(self._stopping.when(listener.gone(), [call.request_key for call in calls]))
         try:
             await together(self._follow(index, call, len(calls), context) for index, call in enumerate(calls))
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from proteus.door.reply import Listener
 from proteus.errors import ProteusError
 
 
@@ -16,9 +15,9 @@ class Stopping:
         self._stop = stop
         self._telling = set[asyncio.Task[None]]()
 
-    async def when_gone(self, listener: Listener, request_keys: Iterable[bytes]) -> None:
-        """Returns when nobody listens any more, and the model was told."""
-        await listener.gone()
+    async def when(self, gone: Awaitable[None], request_keys: Iterable[bytes]) -> None:
+        """Returns when nobody listens any more, which is the end of `gone`, and the model was told."""
+        await gone
         await self.tell(request_keys)
 
     async def tell(self, request_keys: Iterable[bytes]) -> None:
