@@ -28,7 +28,7 @@ class Grid:
     after: tuple[Level, ...]  # (N,)
     input_scales: tuple[float, ...]  # (N,) latent · scale is what the denoiser is given
     initial_scale: float  # noise · scale is the first latent
-    clip: float | None = None  # the estimate of the clean latent is held within ± it
+    clip: float | None = None  # DDIM: the estimate of the clean latent is held within ± it
 
     @property
     def steps(self) -> int:

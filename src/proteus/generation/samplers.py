@@ -22,11 +22,6 @@ from proteus.manifest import Prediction
 FEW_STEPS = 15  # below it the last step of 2M is of first order, which is stabler
 
 
-def evaluations_of(sampler: SamplerName, steps: int) -> int:
-    """Evaluations of one branch: Heun asks twice a step, but for the last."""
-    return 2 * steps - 1 if sampler == "heun" else steps
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evaluation:
     """Scalars: clean = of_latent · latent + of_prediction · prediction, next latent = keep · latent + take · clean."""
@@ -75,15 +70,17 @@ class Trajectory(ABC):
     def advance(self, prediction: Floats) -> None:
         """Take the denoiser's answer to `model_input` at `timestep`, (Z, h, w)."""
         now = self._evaluations[self._at]
-        estimate = now.of_latent * self.latent + now.of_prediction * prediction
-        clean = estimate if self._clip is None else np.clip(estimate, -self._clip, self._clip)
-        self.latent = self._next(now, estimate, clean)
-        self.clean = clean
+        clean = now.of_latent * self.latent + now.of_prediction * prediction
+        latent = self._next(now, clean)
+        if self._clip is not None:  # the noise goes on as it was seen with the estimate not clipped
+            clipped = clean.clip(-self._clip, self._clip)
+            latent, clean = latent + now.signal * (clipped - clean), clipped
+        self.latent, self.clean = latent, clean
         self._at += 1
 
     @abstractmethod
-    def _next(self, now: _Evaluation, estimate: Floats, clean: Floats) -> Floats:
-        """The latent after this evaluation; `clean` is the clipped estimate."""
+    def _next(self, now: _Evaluation, clean: Floats) -> Floats:
+        """The latent after this evaluation; `self.clean` is still that of the one before."""
 
 
 class _Straight(Trajectory):
@@ -91,9 +88,8 @@ class _Straight(Trajectory):
 
     __slots__ = ()
 
-    def _next(self, now: _Evaluation, estimate: Floats, clean: Floats) -> Floats:
-        latent = now.keep * self.latent + now.take * estimate
-        return latent if clean is estimate else latent + now.signal * (clean - estimate)
+    def _next(self, now: _Evaluation, clean: Floats) -> Floats:
+        return now.keep * self.latent + now.take * clean
 
 
 class _Heun(Trajectory):
@@ -109,7 +105,7 @@ class _Heun(Trajectory):
     def step(self) -> int:
         return self._at // 2 + (self._at == len(self._evaluations))
 
-    def _next(self, now: _Evaluation, estimate: Floats, clean: Floats) -> Floats:
+    def _next(self, now: _Evaluation, clean: Floats) -> Floats:
         direction = (self.latent - clean) / now.noise
         if self._at % 2 == 0:
             self._start, self._direction = self.latent, direction
@@ -122,7 +118,7 @@ class _Multistep(Trajectory):
 
     __slots__ = ()
 
-    def _next(self, now: _Evaluation, estimate: Floats, clean: Floats) -> Floats:
+    def _next(self, now: _Evaluation, clean: Floats) -> Floats:
         latent = now.keep * self.latent + now.take * clean
         return latent + now.further * (clean - self.clean) if now.further else latent
 

@@ -24,11 +24,11 @@ MAX_KEPT_GRIDS = 64
 
 
 class NoiseSchedule:
-    """Hands out grids; those asked for last are kept."""
+    """Hands out grids; those asked for last are kept, and are the same objects when they are asked for again."""
 
     def __init__(self, kind: VpSchedule | FlowSchedule) -> None:
         self._kind = kind
-        self._kept = lru_cache(MAX_KEPT_GRIDS)(kind.grid)
+        self._kept = lru_cache(MAX_KEPT_GRIDS)(self._grid)
 
     @classmethod
     def from_config(cls, scheduler: Mapping[str, Any], prediction: Prediction, family: Family) -> Self:
@@ -50,10 +50,13 @@ class NoiseSchedule:
 
         `latent_tokens` are those of the picture in the transformer: a flow schedule may be shifted by them.
         """
+        return self._kept(steps, sampler, latent_tokens)
+
+    def _grid(self, steps: int, sampler: SamplerName, latent_tokens: int | None) -> Grid:
         most = self._kind.num_train_timesteps
         if not 1 <= steps <= most:
             raise InvalidRequest(f"steps = {steps}", limit=f"1 to {most}", fix="ask for as many as the limit allows")
-        grid = self._kept(steps, sampler, latent_tokens)
+        grid = self._kind.grid(steps, sampler, latent_tokens)
         if any(later.noise >= now.noise for now, later in pairwise(grid.before)):
             raise InvalidRequest(
                 f"steps = {steps}", limit="timesteps that the checkpoint's schedule can tell apart", fix="ask for fewer"

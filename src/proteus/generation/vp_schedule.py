@@ -66,14 +66,13 @@ class _Class:
     spacing: str = "linspace"
     knows_zero_snr: bool = True
     knows_final_sigma: bool = False
-    clips: bool | None = None  # None: never
 
 
 _CLASSES: Mapping[SamplerName, _Class] = MappingProxyType(
     {
         "euler": _Class(knows_final_sigma=True),
-        "ddim": _Class(spacing="leading", clips=True),
-        "heun": _Class(first_beta=0.00085, last_beta=0.012, knows_zero_snr=False, clips=False),
+        "ddim": _Class(spacing="leading"),
+        "heun": _Class(first_beta=0.00085, last_beta=0.012, knows_zero_snr=False),
         "dpmpp_2m": _Class(knows_final_sigma=True),
     }
 )
@@ -92,17 +91,15 @@ class VpSchedule:
         self._uses_karras = table.flag("use_karras_sigmas", False)
         self._is_cosine = table.get("beta_schedule") == "squaredcos_cap_v2"
         self._offset = table.positive("steps_offset") if table.get("steps_offset") else 0
-        self._starts_clean = table.flag("set_alpha_to_one", True)
+        self._ends_clean = table.flag("set_alpha_to_one", True)
         self._ends_at_zero = table.one_of("final_sigmas_type", ("zero", "sigma_min"), "zero") == "zero"
         self._ends = tuple(table.number(key, 0.0) or None for key in ("sigma_max", "sigma_min"))
-        self._clip_range = table.number("clip_sample_range", 1.0)
+        self._clip = table.number("clip_sample_range", 1.0) if table.flag("clip_sample", True) else None
         self._spacing: dict[SamplerName, str] = {}
         self._alphas: dict[SamplerName, Floats] = {}
-        self._clips: dict[SamplerName, bool] = {}
         for sampler, known in _CLASSES.items():
             self._spacing[sampler] = table.one_of("timestep_spacing", _SPACINGS, known.spacing)
             self._alphas[sampler] = self._running_products(table, known)
-            self._clips[sampler] = known.clips is not None and table.flag("clip_sample", known.clips)
 
     def grid(self, steps: int, sampler: SamplerName, latent_tokens: int | None) -> Grid:
         return self._ddim(steps) if sampler == "ddim" else self._by_sigmas(steps, sampler)
@@ -132,7 +129,6 @@ class VpSchedule:
             after=tuple(levels[1:]),
             input_scales=tuple(scales[:-1]) if keeps_sigma else (1.0,) * steps,
             initial_scale=first,
-            clip=self._clip_range if self._clips[sampler] else None,
         )
 
     def _ddim(self, steps: int) -> Grid:
@@ -140,7 +136,7 @@ class VpSchedule:
         alphas = self._alphas["ddim"].astype(np.float64)
         timesteps = np.minimum(self._spaced("ddim", steps).round(), self.num_train_timesteps - 1).astype(np.int64)
         followed = timesteps - self.num_train_timesteps // steps
-        beyond = 1.0 if self._starts_clean else alphas[0]
+        beyond = 1.0 if self._ends_clean else alphas[0]
         after = np.where(followed >= 0, alphas[followed], beyond)
         return Grid(
             sampler="ddim",
@@ -150,7 +146,7 @@ class VpSchedule:
             after=tuple(Level(math.sqrt(alpha), math.sqrt(1 - alpha)) for alpha in after.tolist()),
             input_scales=(1.0,) * steps,
             initial_scale=1.0,
-            clip=self._clip_range if self._clips["ddim"] else None,
+            clip=self._clip,
         )
 
     def _visited(self, steps: int, sampler: SamplerName, trained: Floats) -> tuple[_Doubles, _Doubles]:
