@@ -127,6 +127,8 @@ def test_every_option_of_the_library_is_one_of_the_command() -> None:
         ("--out a.webp --n 2", [], ["a-0.webp", "a-1.webp"]),
         ("--out a.png --n 2", ["a.png", "a-2.png"], ["a-0.png", "a-1.png"]),
         ("--out sub", ["sub/x"], ["sub/drawing.png"]),
+        ("--out new/one/", [], ["new/one/drawing.png"]),
+        ("--out ./a.png", [], ["a.png"]),
         ("--out sub --format jpeg --n 2", ["sub/drawing-0.jpg"], ["sub/drawing-1.jpg", "sub/drawing-2.jpg"]),
         ("--out sub/a.png --overwrite", ["sub/a.png"], ["sub/a.png"]),
         ("--overwrite", ["drawing.png"], ["drawing-0.png"]),
@@ -196,8 +198,14 @@ def test_no_server_exits_with_one(closed_url: str) -> None:
     assert (result.exit_code, result.stderr) == (1, f"no server at {closed_url}: start one with `proteus serve`\n")
 
 
+def test_a_folder_that_cannot_be_made_is_said_in_one_line(peer: Peer, empty_folder: Path) -> None:
+    (empty_folder / "file").write_text("mine")
+    result = draw(PROMPT, "--out", "file/", "--url", peer.url)
+    assert (result.exit_code, result.stderr) == (2, "cannot make the folder file: File exists\n")
+
+
 def test_a_name_that_was_taken_meanwhile_is_not_replaced(peer: Peer, empty_folder: Path) -> None:
-    files = DrawnFiles.plan(Path("a.png"), None, pictures=1, overwrite=False)
+    files = DrawnFiles.plan("a.png", None, pictures=1, overwrite=False)
     (empty_folder / "a.png").write_text("mine")
     with Client(peer.url) as client, pytest.raises(InvalidInput, match=r"cannot write the picture a\.png: File exists"):
         files.save(client.draw(PROMPT).pictures[0])

@@ -27,6 +27,7 @@ from proteus.client import (
     TimedOut,
 )
 from proteus.client.draw_request import build_draw
+from proteus.door.draw_request import DrawRequest
 from tests.client.draw_scripts import DRAW_REFUSAL, REVISION, SEED, STAGES_MS
 from tests.client.peer import Peer
 
@@ -237,6 +238,10 @@ def test_only_options_that_were_given_are_sent(peer: Peer) -> None:
     draw_blocking(peer.url, PROMPT, **options)
     sent = {"prompt": PROMPT, "seed": None, "size": "96x64", "steps": 4, "sampler": "heun", "request_id": "r"}
     assert peer.documents == [sent]
+
+
+def test_every_field_of_the_request_document_is_an_option() -> None:
+    assert DrawOptions.__annotations__.keys() - {"timeout_s"} == DrawRequest.model_fields.keys() - {"prompt"}
 
 
 def test_an_unknown_option_names_the_known_ones() -> None:

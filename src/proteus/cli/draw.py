@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -30,7 +29,7 @@ def draw(
     first_index: Annotated[int | None, typer.Option(help="Of the first picture; k draws picture k alone.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="So many pictures.")] = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="A file or a folder; by default drawing.png, or a free name like it.", show_default=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that --out names.")] = False,

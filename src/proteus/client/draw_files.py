@@ -28,27 +28,30 @@ class DrawnFiles:
     overwrite: bool
 
     @classmethod
-    def plan(cls, out: Path | None, format: FormatName | None, *, pictures: int, overwrite: bool) -> DrawnFiles:
-        """`out` is a file's name, a folder that exists, or none; raises `InvalidInput` before anything is drawn.
+    def plan(cls, out: str | None, format: FormatName | None, *, pictures: int, overwrite: bool) -> DrawnFiles:
+        """`out` is a file, a folder that exists or ends with /, or none; raises `InvalidInput` before any drawing.
 
         A name that `out` gives must be free, unless it may be overwritten. In a folder, or without `out`, numbers go
         on from those that are there.
         """
-        if out is None or out.is_dir():
-            chosen = format or "png"
-            folder, stem, suffix = out or Path(), DEFAULT_STEM, SUFFIXES[chosen]
-            taken = _numbers(folder, stem, suffix)
-            is_free = not (folder / f"{stem}{suffix}").exists()
-            first = None if pictures == 1 and is_free else max(taken, default=-1) + 1
-            return cls(folder=folder, stem=stem, suffix=suffix, format=chosen, first=first, overwrite=False)
-        if not out.parent.is_dir():
-            raise InvalidInput(f"cannot write the picture {out}: there is no folder {out.parent}")
-        chosen = _format_of(out, format)
-        stem, suffix = (out.stem, out.suffix) if out.suffix else (out.name, SUFFIXES[chosen])
+        named = Path(out or ".")
+        if named.is_dir() or (out or "").endswith("/"):
+            return cls._in_folder(named, format or "png", pictures)
+        if not named.parent.is_dir():
+            raise InvalidInput(f"cannot write the picture {out}: there is no folder {named.parent}")
+        chosen = _format_of(named, format)
+        stem, suffix = (named.stem, named.suffix) if named.suffix else (named.name, SUFFIXES[chosen])
         first = None if pictures == 1 else 0
-        files = cls(folder=out.parent, stem=stem, suffix=suffix, format=chosen, first=first, overwrite=overwrite)
+        files = cls(folder=named.parent, stem=stem, suffix=suffix, format=chosen, first=first, overwrite=overwrite)
         files._refuse_taken(pictures)
         return files
+
+    @classmethod
+    def _in_folder(cls, folder: Path, format: FormatName, pictures: int) -> DrawnFiles:
+        stem, suffix = DEFAULT_STEM, SUFFIXES[format]
+        is_free = not (folder / f"{stem}{suffix}").exists()
+        first = None if pictures == 1 and is_free else max(_numbers(folder, stem, suffix), default=-1) + 1
+        return cls(folder=folder, stem=stem, suffix=suffix, format=format, first=first, overwrite=False)
 
     def path(self, index: int) -> Path:
         """Of the picture of this index."""
@@ -56,7 +59,11 @@ class DrawnFiles:
         return self.folder / f"{self.stem}{number}{self.suffix}"
 
     def save(self, picture: Drawn) -> Path:
-        """Write it and say where; raises `InvalidInput`."""
+        """Write it, into a folder that is made where there is none, and say where; raises `InvalidInput`."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"cannot make the folder {self.folder}: {error.strerror}") from None
         return picture.save(self.path(picture.index), overwrite=self.overwrite)
 
     def _refuse_taken(self, pictures: int) -> None:
@@ -73,7 +80,8 @@ class DrawnFiles:
 def _numbers(folder: Path, stem: str, suffix: str) -> list[int]:
     """The n of every file `stem`-n`suffix` of the folder."""
     pattern = re.compile(rf"{re.escape(stem)}-([0-9]+){re.escape(suffix)}")
-    return [int(found[1]) for file in folder.iterdir() if (found := pattern.fullmatch(file.name)) is not None]
+    files = folder.iterdir() if folder.is_dir() else ()
+    return [int(found[1]) for file in files if (found := pattern.fullmatch(file.name)) is not None]
 
 
 def _format_of(out: Path, format: FormatName | None) -> FormatName:
