@@ -217,11 +217,13 @@ def test_deployment_may_only_draw_or_only_read(tmp_path: Path) -> None:
     text = DEMO.read_text(encoding="utf-8")
     only_draws = loaded(tmp_path, re.sub(r"(?m)^checkpoint = .*\n", "", drawn(text)))
     assert (only_draws.reads, only_draws.draws) == (False, True)
+    assert only_draws.models == ("draw", "text_encoder", "denoiser", "vae_decoder")
     with pytest.raises(DeploymentError, match="has no checkpoint that reads pictures; fix: set checkpoint"):
         _ = only_draws.checkpoint_path
     before, _, _ = text.partition("# Pictures out.")
     only_reads = loaded(tmp_path, before.replace("# draw_checkpoint", "# none"))
     assert (only_reads.reads, only_reads.draws) == (True, False)
+    assert not {"draw", "text_encoder", "denoiser", "vae_decoder"} & set(only_reads.models)
     with pytest.raises(DeploymentError, match="has no checkpoint that draws; fix: set draw_checkpoint"):
         _ = only_reads.drawing
     with pytest.raises(DeploymentError, match="missing table draw, text_encoder, denoiser, stages.text_encoder"):

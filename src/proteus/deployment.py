@@ -13,6 +13,8 @@ from typing import Annotated
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from proteus.contract import MODELS
+from proteus.contract_draw import DRAW_MODELS
 from proteus.errors import ProteusError
 from proteus.limits import Count, Denoiser, DrawLimits, LimitTables, Section
 
@@ -123,6 +125,12 @@ class Deployment(LimitTables):
     def draws(self) -> bool:
         """Whether text goes in and pictures come out."""
         return self.draw_checkpoint is not None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the Triton models that it serves."""
+        served = (*(MODELS if self.reads else ()), *(DRAW_MODELS if self.draws else ()))
+        return tuple(spec.name for spec in served)
 
     @property
     def checkpoint_path(self) -> Path:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -46,31 +47,38 @@ def test_environment_puts_this_python_first_and_one_thread_each(wheel: layout.Wh
     assert "PYTHONHOME" not in environment
 
 
-def test_command_binds_every_port_to_loopback(wheel: layout.Wheel) -> None:
-    command = layout.command(
+def command_of(wheel: layout.Wheel, *, models: Sequence[str] = (), response_cache_bytes: int = 0) -> list[str]:
+    return layout.command(
         wheel,
         repository=Path("/models"),
+        models=models,
         backends=Path("/backends"),
         ports=Ports(http=1, grpc=2, metrics=3),
-        response_cache_bytes=0,
+        response_cache_bytes=response_cache_bytes,
         shm_prefix="mine",
     )
+
+
+def test_command_binds_every_port_to_loopback(wheel: layout.Wheel) -> None:
+    command = command_of(wheel)
     for name in ("http", "grpc", "metrics"):
         assert f"--{name}-address=127.0.0.1" in command
     assert "--backend-config=python,shm-region-prefix-name=mine" in command
     assert not any("cache" in argument for argument in command)
+    assert not any("load" in argument for argument in command), "all that is in the repository"
 
 
 def test_command_asks_for_the_response_cache_when_it_has_a_size(wheel: layout.Wheel) -> None:
-    command = layout.command(
-        wheel,
-        repository=Path("/models"),
-        backends=Path("/backends"),
-        ports=Ports(http=1, grpc=2, metrics=3),
-        response_cache_bytes=1024,
-        shm_prefix="mine",
-    )
-    assert "--cache-config=local,size=1024" in command
+    assert "--cache-config=local,size=1024" in command_of(wheel, response_cache_bytes=1024)
+
+
+def test_command_loads_the_models_named_and_lets_nobody_change_that(wheel: layout.Wheel) -> None:
+    """To load only some, Triton has to allow clients to load and unload: a key that nobody knows forbids it."""
+    first, second = (command_of(wheel, models=("chat", "llm")) for _ in range(2))
+    assert {"--model-control-mode=explicit", "--load-model=chat", "--load-model=llm"} <= set(first)
+    for option in ("--http-restricted-api", "--grpc-restricted-protocol"):
+        keys = {argument for argument in (*first, *second) if argument.startswith(f"{option}=model-repository:")}
+        assert len(keys) == 2, "another one for each server"
 
 
 def test_missing_libpython_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -241,3 +241,11 @@ def test_onnxruntime_backend_runs_requests_together_and_fails_them_alone(
         assert [one.result().as_numpy("square").item() for one in good] == [49, 64, 81]
         with pytest.raises(triton.InferenceServerException, match="internal: the model could not be run"):
             bad.result()
+
+
+@pytest.mark.parametrize("method", ["load_model", "unload_model"])
+def test_no_client_loads_or_unloads_a_model(grpc_client: triton.InferenceServerClient, method: str) -> None:
+    """Triton allows both to whoever asks once a server is told which models of its repository to load."""
+    with pytest.raises(triton.InferenceServerException, match="This protocol is restricted"):
+        getattr(grpc_client, method)("chat")
+    assert grpc_client.is_model_ready("chat")

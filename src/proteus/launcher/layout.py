@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,9 +110,16 @@ def environment(wheel: Wheel, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def command(
-    wheel: Wheel, *, repository: Path, backends: Path, ports: Ports, response_cache_bytes: int, shm_prefix: str
+    wheel: Wheel,
+    *,
+    repository: Path,
+    models: Sequence[str],
+    backends: Path,
+    ports: Ports,
+    response_cache_bytes: int,
+    shm_prefix: str,
 ) -> list[str]:
-    """The command line of tritonserver: loopback only, every model from `repository`, as configured there."""
+    """The command line of tritonserver: loopback only, `models` of `repository`, as configured there; none: all."""
     cache = [f"--cache-directory={wheel.caches}", f"--cache-config=local,size={response_cache_bytes}"]
     return [
         str(wheel.tritonserver),
@@ -132,4 +140,17 @@ def command(
         "--pinned-memory-pool-byte-size=0",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
         *(cache if response_cache_bytes else []),
+        *(_only(models) if models else []),
+    ]
+
+
+def _only(models: Sequence[str]) -> list[str]:
+    """Load these and no others. Triton then lets clients load and unload models: nobody has the key that takes."""
+    closed = f"model-repository:proteus-key={secrets.token_hex(16)}"
+    loaded = [f"--load-model={model}" for model in models]
+    return [
+        "--model-control-mode=explicit",
+        f"--http-restricted-api={closed}",
+        f"--grpc-restricted-protocol={closed}",
+        *loaded,
     ]

@@ -43,6 +43,7 @@ class Repository:
     """What the launcher needs to know of a deployment."""
 
     path: Path
+    models: tuple[str, ...] = ()  # to serve; none: whatever is there
     response_cache_bytes: int = 0
     cores: int | None = None
 
@@ -56,12 +57,13 @@ class Repository:
         loaded = Deployment.load(deployment) if isinstance(deployment, Path) else deployment
         return Repository(
             path=loaded.repository_path,
+            models=loaded.models,
             response_cache_bytes=loaded.cache.response_cache_bytes,
             cores=loaded.cores,
         )
 
     def count_models(self) -> int:
-        return sum(1 for _ in self.path.glob("*/config.pbtxt"))
+        return len(self.models) or sum(1 for _ in self.path.glob("*/config.pbtxt"))
 
 
 class Options(TypedDict, total=False):
@@ -251,6 +253,7 @@ class Server:
         command = layout.command(
             wheel,
             repository=self.repository.path.resolve(),
+            models=self.repository.models,
             backends=folder / "backends",
             ports=self._ports,
             response_cache_bytes=self.repository.response_cache_bytes,
