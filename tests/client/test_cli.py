@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -185,6 +186,25 @@ def test_the_contract_of_a_file_is_its_numbers() -> None:
         **({"draw": table["draw"]} if "draw_checkpoint" in table else {}),
     }
     assert document == json.loads(proteus("contract", "--deployment", DEMO, "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("served", "tables"),
+    [
+        ({"checkpoint", "draw_checkpoint"}, {"image", "llm", "draw"}),
+        ({"draw_checkpoint"}, {"draw"}),
+        ({"checkpoint"}, {"image", "llm"}),
+    ],
+)
+def test_the_contract_of_a_file_is_that_of_the_checkpoints_it_names(
+    served: set[str], tables: set[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "deployment.toml"
+    text = re.sub(r"^(# )?(draw_)?checkpoint = .*$", "", Path(DEMO).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    file.write_text("".join(f'{key} = "x"\n' for key in sorted(served)) + text, encoding="utf-8")
+    document = json.loads(proteus("contract", "--deployment", str(file), "--json").stdout)
+    assert document.keys() & {"image", "llm", "draw"} == tables
+    assert document.get("draw", tomllib.loads(text)["draw"]) == tomllib.loads(text)["draw"]
 
 
 def test_the_contract_of_a_server_is_what_it_publishes(peer: Peer) -> None:

@@ -30,7 +30,7 @@ def draw(
     n: Annotated[int | None, typer.Option("--n", help="So many pictures.")] = None,
     out: Annotated[
         str | None,
-        typer.Option(help="A file or a folder; by default drawing.png, or a free name like it.", show_default=False),
+        typer.Option(metavar="FILE|FOLDER", help="By default drawing.png, or a free name like it.", show_default=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that --out names.")] = False,
     format: Annotated[FormatName | None, typer.Option(help="By default as --out ends, or png.")] = None,
