@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proteus.admission.heap import Heap
 from proteus.errors import DeadlineExceeded, InvalidRequest, ProteusError, QueueFull
 from proteus.generation.bucket import Bucket, Drawing, Size
-from proteus.limits import Denoiser
+from proteus.limits import Denoiser, LatencyClass
 
 MAX_REMEMBERED_CANCELS = 1024  # of keys that are not in flight (yet)
 
@@ -52,6 +52,14 @@ class StepBatch:
     def num_live(self) -> int:
         """Pictures that take turns."""
         return sum(len(bucket.live) for bucket in self._buckets.values())
+
+    def num_waiting(self) -> dict[LatencyClass, int]:
+        """By class; what calls itself text waits like media."""
+        numbers: dict[LatencyClass, int] = {"media": 0, "batch": 0}
+        for bucket in self._buckets.values():
+            for drawing in bucket.waiting():
+                numbers["batch" if drawing.latency_class == "batch" else "media"] += 1
+        return numbers
 
     def submit(self, drawing: Drawing, now_s: float) -> None:
         """Queue it. Raises InvalidRequest (key in use), QueueFull or DeadlineExceeded, and changes nothing then."""

@@ -1,0 +1,148 @@
+"""The denoiser's graph, run on rows that are written in place into memory bound once.
+
+R rows of a call, Z latent channels, h and w sides in latents, T text tokens, E width of a text state, P width of the
+pooled text. A call with one row is run with two: one row takes other kernels, whose sums may differ in the last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from proteus.deployment import DeploymentError
+from proteus.generation.bucket import Size
+from proteus.generation.task import Condition, Floats
+from proteus.manifest import DrawManifest
+
+LEAST_ROWS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _TextRows:
+    """One memory for all calls: its shape does not depend on the size of a picture."""
+
+    states: Floats  # (R, T, E)
+    pooled: Floats | None  # (R, P)
+    timesteps: Floats  # (R,)
+    guidance: Floats | None  # (R,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """The call of one size and number of rows. What is written stays until another call of that size, or a text."""
+
+    num_rows: int
+    num_padded: int
+    latents: Floats  # (R, Z, h, w)
+    prediction: Floats  # (R, Z, h, w)
+    text: _TextRows
+    binding: ort.IOBinding
+
+    def write(
+        self, first: int, latent: Floats, timestep: float, conditions: Sequence[Condition], guidance: float
+    ) -> None:
+        """The rows of one picture from `first` on: the same latent (Z, h, w) with each of its conditions."""
+        text = self.text
+        for row, condition in enumerate(conditions, first):
+            self.latents[row] = latent
+            text.timesteps[row] = timestep
+            text.states[row] = condition.states
+            if text.pooled is not None:
+                text.pooled[row] = condition.pooled
+            if text.guidance is not None:
+                text.guidance[row] = guidance
+
+
+class OnnxDenoiser:
+    """Not thread-safe: one thread writes rows and runs them."""
+
+    def __init__(self, path: Path, manifest: DrawManifest, *, max_rows: int, threads: int) -> None:
+        self._session = _session(path, threads)
+        self._channels = manifest.latent_channels
+        self._max_rows = max_rows
+        self._text = _TextRows(
+            states=_zeros(max_rows, manifest.text_tokens, manifest.text_width),
+            pooled=_zeros(max_rows, manifest.pooled_width) if manifest.pooled_width else None,
+            timesteps=_zeros(max_rows),
+            guidance=_zeros(max_rows) if manifest.embedded_guidance else None,
+        )
+        self._latents: dict[Size, tuple[Floats, Floats]] = {}  # into the graph and out of it
+        self._calls: dict[tuple[Size, int], Rows] = {}
+        wanted, found = {*self._text_inputs(), "latents"}, {port.name for port in self._session.get_inputs()}
+        if wanted != found:
+            raise DeploymentError(
+                f"{path} takes {', '.join(sorted(found))}",
+                limit=f"by its manifest {', '.join(sorted(wanted))}",
+                fix="export the checkpoint again",
+            )
+
+    def rows(self, size: Size, num_rows: int) -> Rows:
+        """The call to write, and then to run: the same one for the same arguments."""
+        return self._calls.get((size, num_rows)) or self._bind(size, num_rows)
+
+    def run(self, rows: Rows) -> Floats:
+        """Predictions (R, Z, h, w), valid until the next call of this size."""
+        if rows.num_padded:
+            self._pad(rows)
+        self._session.run_with_iobinding(rows.binding)
+        return rows.prediction
+
+    def _bind(self, size: Size, num_rows: int) -> Rows:
+        if size not in self._latents:
+            shape = (self._max_rows, self._channels, *size)
+            self._latents[size] = _zeros(*shape), _zeros(*shape)
+        latents, prediction = self._latents[size]
+        bound = max(num_rows, LEAST_ROWS)
+        binding = self._session.io_binding()
+        for name, array in {"latents": latents, **self._text_inputs()}.items():
+            _bind(binding.bind_input, name, array[:bound])
+        _bind(binding.bind_output, "prediction", prediction[:bound])
+        rows = Rows(
+            num_rows=num_rows,
+            num_padded=bound - num_rows,
+            latents=latents,
+            prediction=prediction[:num_rows],
+            text=self._text,
+            binding=binding,
+        )
+        self._calls[size, num_rows] = rows
+        return rows
+
+    def _text_inputs(self) -> dict[str, Floats]:
+        text = self._text
+        given = {
+            "timestep": text.timesteps,
+            "text_states": text.states,
+            "pooled": text.pooled,
+            "guidance": text.guidance,
+        }
+        return {name: array for name, array in given.items() if array is not None}
+
+    def _pad(self, rows: Rows) -> None:
+        for array in (rows.latents, *self._text_inputs().values()):
+            array[rows.num_rows : LEAST_ROWS] = array[:1]
+
+
+def _zeros(*shape: int) -> Floats:
+    return np.zeros(shape, dtype=np.float32)
+
+
+def _session(path: Path, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Waiting threads must not burn the cores that the other stages compute on.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    try:
+        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime raises its own kinds
+        raise DeploymentError(f"{path} cannot be loaded", fix="export the checkpoint again") from error
+
+
+def _bind(bind: Callable[..., None], name: str, array: Floats) -> None:
+    bind(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
