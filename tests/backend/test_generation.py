@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,24 +13,10 @@ import pytest
 from proteus.backend.fleet import LlmEvent
 from proteus.backend.letters import unpack
 from proteus.language.generation import Emit, Event, GenerationRequest
+from tests.backend import triton
 
 NAMES = ("proteus.backend.tensors", "proteus.backend.guard", "proteus.backend.port", "proteus.backend.generation")
 DOOR, OTHER = b"d" * 16, b"o" * 16
-
-
-class Request:
-    """A request of Triton's, and what it was answered."""
-
-    def __init__(self, **inputs: Any) -> None:
-        self.inputs, self.answers, self.ended = inputs, list[Any](), threading.Event()
-
-    def get_response_sender(self) -> Request:
-        return self
-
-    def send(self, response: Any = None, flags: int = 0) -> None:
-        self.answers += [] if response is None else [response]
-        if flags:
-            self.ended.set()
 
 
 class Kept:
@@ -53,16 +37,7 @@ class Kept:
 
 @pytest.fixture
 def generation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    def tensor(name: str, array: Any) -> SimpleNamespace:
-        return SimpleNamespace(name=name, as_numpy=lambda: array)
-
-    def found(request: Request, name: str) -> SimpleNamespace | None:
-        return tensor(name, request.inputs[name]) if name in request.inputs else None
-
-    module: Any = ModuleType("triton_python_backend_utils")
-    module.TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
-    module.Tensor, module.get_input_tensor_by_name = tensor, found
-    module.InferenceResponse = lambda tensors=(), error=None: {one.name: one.as_numpy() for one in tensors}
+    module = triton.module()
     monkeypatch.setitem(sys.modules, module.__name__, module)
     generation = importlib.import_module(NAMES[-1])
     monkeypatch.setattr(importlib.import_module("proteus.backend.port"), "COLLECT_S", 0.01)
@@ -88,8 +63,8 @@ class Llm:
         letters = unpack(answer["events"].tobytes(), "llm")
         return [letter.content.text for letter in letters if isinstance(letter.content, LlmEvent)]
 
-    def _serve(self, mailbox: bytes, **inputs: Any) -> Request:
-        request = Request(mailbox=np.frombuffer(mailbox, dtype=np.uint8), **inputs)
+    def _serve(self, mailbox: bytes, **inputs: Any) -> triton.Request:
+        request = triton.Request({"mailbox": np.frombuffer(mailbox, dtype=np.uint8), **inputs})
         self.port.serve(request)
         assert request.ended.wait(10)
         return request

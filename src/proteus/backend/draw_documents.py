@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from proteus.generation.task import DrawTask, Settings
 from proteus.language.wrong_fields import wrong_field
-from proteus.limits import Count, NotNegative, Positive, SamplerName
+from proteus.limits import SamplerName
 
 
 class _Document(BaseModel):
@@ -18,15 +18,17 @@ class _Document(BaseModel):
 
 
 class _Settings(_Document):
-    width_px: Count
-    height_px: Count
-    steps: Annotated[int, Field(ge=1, le=1000)]
-    guidance: Annotated[float, Field(ge=1.0, allow_inf_nan=False)]
+    """Types only: which values there may be, the loop knows."""
+
+    width_px: int
+    height_px: int
+    steps: int
+    guidance: float
     sampler: SamplerName
-    seed: Annotated[int, Field(ge=0, lt=2**63)]
-    image_index: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    preview_every: NotNegative = 0
-    max_previews_per_s: Positive = 4.0
+    seed: int
+    image_index: int = 0
+    preview_every: int = 0
+    max_previews_per_s: float = 4.0
 
 
 class _Scheduling(_Document):

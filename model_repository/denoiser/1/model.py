@@ -1,0 +1,31 @@
+"""Text states and settings in, latents out; the work is in `proteus.generation`, in a thread of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proteus.backend.drawing import DrawWire
+from proteus.backend.heartbeat import EngineWatch
+from proteus.backend.metrics import Metrics, Telling
+from proteus.backend.port import Port
+from proteus.backend.startup import load_deployment, version_folder
+from proteus.generation.engine import DenoiseEngine
+from proteus.generation.figures import DRAW_FIGURES
+from proteus.manifest import DrawManifest
+
+
+class TritonPythonModel:
+    def initialize(self, args: dict[str, str]) -> None:
+        deployment = load_deployment(args)
+        manifest = DrawManifest.load(deployment.repository_path)
+        engine = DenoiseEngine(version_folder(args), manifest, deployment.drawing.denoiser)
+        self.port = Port(engine, DrawWire())
+        self.telling = Telling(Metrics(DRAW_FIGURES), engine.figures, at_each=EngineWatch(engine).check)
+
+    def execute(self, requests: list[Any]) -> None:
+        for request in requests:
+            self.port.serve(request)
+
+    def finalize(self) -> None:
+        self.telling.close()
+        self.port.close()
