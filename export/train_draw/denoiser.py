@@ -40,6 +40,7 @@ SCHEDULE = {
     "beta_schedule": "scaled_linear",
     "prediction_type": "v_prediction",
     "timestep_spacing": "trailing",
+    "steps_offset": 1,  # of no meaning with trailing; diffusers' pipeline wants it
 }
 
 

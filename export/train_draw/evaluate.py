@@ -95,7 +95,7 @@ def drawn(
 
 def evaluate(folder: Path, count: int) -> dict[str, Score]:
     """Every row of the report for a checkpoint in the diffusers layout."""
-    pipeline = StableDiffusionPipeline.from_pretrained(folder, torch_dtype=torch.float32, local_files_only=True)
+    pipeline = StableDiffusionPipeline.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     pipeline.scheduler = DDIMScheduler.from_config(pipeline.scheduler.config)
     pipeline.set_progress_bar_config(disable=True)
     rows: dict[str, Score] = {}

@@ -36,7 +36,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    background: str
+    background: str | None  # None where no pixel is of a background's colour
     regions: tuple[Region, ...]
 
 
@@ -80,7 +80,7 @@ def look(picture: Pixels) -> Seen:
     for region in _connected(label != ground):
         if region.sum() >= MIN_AREA * height * width / 9:
             regions.append(_region(region, picture))
-    return Seen(background=names[ground], regions=tuple(regions))
+    return Seen(background=names[ground] if grounds[ground] else None, regions=tuple(regions))
 
 
 def _region(region: Bools, picture: Pixels) -> Region:
