@@ -27,6 +27,7 @@ def deployment(tmp_path: Path) -> Deployment:
     """A deployment folder as an export leaves it, without its ONNX files."""
     text = DEMO.read_text(encoding="utf-8")
     text = re.sub(r"(?m)^checkpoint = .*$", 'checkpoint = "checkpoint"', text)
+    text = re.sub(r"(?m)^draw_checkpoint = .*\n", "", text)
     text = re.sub(r"(?m)^repository = .*$", 'repository = "model_repository"', text)
     (tmp_path / "deployment.toml").write_text(text, encoding="utf-8")
     checkpoint = tmp_path / "checkpoint"

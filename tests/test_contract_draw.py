@@ -29,7 +29,7 @@ FOLDERS = pytest.mark.parametrize("facts", [SD15, SD3, FLUX], ids=["sd15", "sd3"
 def deployment_in(folder: Path, facts: dict[str, Any], **changes: Any) -> Deployment:
     """A deployment that only draws, as an export leaves it, without its ONNX files."""
     text = re.sub(r"(?m)^checkpoint = .*\n", "", DEMO.read_text(encoding="utf-8"))
-    text = re.sub(r"(?m)^# draw_checkpoint = \S+", 'draw_checkpoint = "draw_checkpoint"', text)
+    text = re.sub(r"(?m)^(# )?draw_checkpoint = \S+", 'draw_checkpoint = "draw_checkpoint"', text)
     text = re.sub(r"(?m)^repository = .*$", 'repository = "model_repository"', text)
     (folder / "deployment.toml").write_text(text, encoding="utf-8")
     manifest = {

@@ -197,7 +197,11 @@ def test_values_cannot_be_changed_after_loading() -> None:
 
 
 def drawn(text: str) -> str:
-    return text.replace("# draw_checkpoint = ", "draw_checkpoint = ")
+    return re.sub(r"(?m)^(# )?draw_checkpoint = ", "draw_checkpoint = ", text)
+
+
+def undrawn(text: str) -> str:
+    return re.sub(r"(?m)^draw_checkpoint = .*\n", "", text)
 
 
 def loaded(folder: Path, text: str) -> Deployment:
@@ -221,7 +225,7 @@ def test_deployment_may_only_draw_or_only_read(tmp_path: Path) -> None:
     with pytest.raises(DeploymentError, match="has no checkpoint that reads pictures; fix: set checkpoint"):
         _ = only_draws.checkpoint_path
     before, _, _ = text.partition("# Pictures out.")
-    only_reads = loaded(tmp_path, before.replace("# draw_checkpoint", "# none"))
+    only_reads = loaded(tmp_path, undrawn(before))
     assert (only_reads.reads, only_reads.draws) == (True, False)
     assert not {"draw", "text_encoder", "denoiser", "vae_decoder"} & set(only_reads.models)
     with pytest.raises(DeploymentError, match="has no checkpoint that draws; fix: set draw_checkpoint"):
@@ -229,7 +233,7 @@ def test_deployment_may_only_draw_or_only_read(tmp_path: Path) -> None:
     with pytest.raises(DeploymentError, match="missing table draw, text_encoder, denoiser, stages.text_encoder"):
         loaded(tmp_path, drawn(before))
     with pytest.raises(DeploymentError, match="neither checkpoint nor draw_checkpoint"):
-        loaded(tmp_path, re.sub(r"(?m)^checkpoint = .*\n", "", text))
+        loaded(tmp_path, re.sub(r"(?m)^checkpoint = .*\n", "", undrawn(text)))
 
 
 def test_tables_of_what_draws_are_all_there_or_none(tmp_path: Path) -> None:
