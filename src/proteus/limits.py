@@ -359,7 +359,7 @@ class Denoiser(Section):
     """The denoiser's loop: which rows share a call. A row is one guidance branch of one picture."""
 
     max_rows: Annotated[int, Field(ge=2)] = Field(description="in one call")
-    live_images: Count = Field(description="pictures that take turns at once; the others wait")
+    live_images: Count = Field(description="pictures of one size that take turns at once; the others wait")
     max_queue: NotNegative = Field(description="pictures that wait; one more is refused")
     aging_ms: NotNegative = Field(description="since its last step, after which a picture's bucket goes first")
     threads: Count = Field(description="of the one instance")
