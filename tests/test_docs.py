@@ -16,7 +16,7 @@ from proteus.contract import CHAT, REQUEST_DOCUMENT
 from proteus.cost.vector import NAMES
 from proteus.deployment import Deployment
 from proteus.door.named import StopRequest, StopTarget
-from proteus.door.request import ChatRequest
+from proteus.door.request import ChatRequest, document_limit
 from proteus.errors import ProteusError
 from proteus.families.table import KNOWN
 from proteus.language.figures import ENGINE_FIGURES
@@ -86,7 +86,7 @@ def test_the_request_document_of_the_contract_is_one_that_the_door_takes() -> No
     assert len(request.messages[1].parts()) == 4
     assert StopRequest.is_one(stop.encode())
     assert set(json.loads(stop)["stop"]) == set(StopTarget.model_fields)
-    assert StopRequest.parse(stop.encode(), limits).stop.request_id == request.request_id
+    assert StopRequest.parse(stop.encode(), document_limit(limits)).stop.request_id == request.request_id
 
 
 @pytest.mark.parametrize("file", sorted([ROOT / "README.md", *DOCS.rglob("*.md")]), ids=lambda file: file.stem)

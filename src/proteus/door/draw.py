@@ -22,7 +22,7 @@ from proteus.contract_draw import DRAW
 from proteus.deployment import Deployment, Drawing
 from proteus.door.arrival import Call
 from proteus.door.draw_conditions import Conditions
-from proteus.door.draw_figures import DrawCounts, DrawFigures
+from proteus.door.draw_figures import DoorFigures, DrawCounts
 from proteus.door.draw_finish import Finishing
 from proteus.door.draw_pictures import Pictures, Studio
 from proteus.door.draw_plan import DrawPlan, DrawPreparation
@@ -86,9 +86,9 @@ class Draw:
         tokenizer = PromptTokenizer.from_checkpoint(drawing.checkpoint_path, manifest.text_inputs)
         return cls(drawing, manifest, tokenizer, fleet, threads=deployment.cores)
 
-    def figures(self) -> DrawFigures:
+    def figures(self) -> DoorFigures:
         """What is held, waits, was refused and was drawn, for metrics."""
-        return DrawFigures(admission=self._gate.snapshot(), counts=self._counts)
+        return DoorFigures(admission=self._gate.snapshot(), counts=self._counts)
 
     async def answer(self, call: Call, reply: DrawReply) -> None:
         """Send previews and pictures to `reply`, report last; raises ProteusError."""

@@ -28,10 +28,15 @@ FIGURES = (
         label="stage",
         counts=True,
     ),
-    Figure(name="proteus_draw_previews_total", meaning="Previews, by what came of them", label="outcome", counts=True),
     Figure(
-        name="proteus_draw_preview_making_seconds_total",
-        meaning="Time to make previews, at the door",
+        name="proteus_draw_door_previews_total",
+        meaning="Previews at the door, by what came of them",
+        label="outcome",
+        counts=True,
+    ),
+    Figure(
+        name="proteus_draw_door_preview_seconds_total",
+        meaning="Time to decode and encode previews at the door",
         label="by",
         counts=True,
     ),
@@ -57,7 +62,7 @@ class DrawCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawFigures:
+class DoorFigures:
     admission: Snapshot
     counts: DrawCounts
 
@@ -72,8 +77,8 @@ class DrawFigures:
             "proteus_draw_refused_total": admission.refused,
             "proteus_draw_images_total": counts.images,
             "proteus_draw_output_seconds_total": counts.output_s,
-            "proteus_draw_previews_total": counts.previews,
-            "proteus_draw_preview_making_seconds_total": counts.preview_s,
+            "proteus_draw_door_previews_total": counts.previews,
+            "proteus_draw_door_preview_seconds_total": counts.preview_s,
             "proteus_draw_first_previews_total": {"": counts.first_previews},
             "proteus_draw_first_preview_seconds_total": {"": counts.first_preview_s},
         }

@@ -30,10 +30,7 @@ class Finishing:
 
     async def file(self, pixels: Pixels, plan: DrawPlan, settings: Settings) -> bytes:
         """With the recipe inside."""
-        wish, recipe = plan.wish, plan.recipe(settings)
-        return await in_thread(
-            self._threads, lambda: encode(pixels, wish.format, quality=wish.quality, settings=recipe)
-        )
+        return await in_thread(self._threads, lambda: _file(pixels, plan, plan.recipe(settings)))
 
     async def preview(self, clean: Floats, plan: DrawPlan, context: Context) -> bytes:
         """The file of a preview, without a recipe: no settings make it."""
