@@ -60,9 +60,10 @@ def shift_of(case: Case) -> float:
 
 
 def draw(case: Case, sampler: SamplerName, steps: int, noise: Floats) -> Run:
-    scheduler, model, run = scheduler_of(case, sampler, steps), LinearModel(noise.shape[0]), Run([], [], [])
+    scheduler, model = scheduler_of(case, sampler, steps), LinearModel(noise.shape[0])
     is_scaled = hasattr(scheduler, "scale_model_input")
     latent = torch.from_numpy(noise) * getattr(scheduler, "init_noise_sigma", 1.0)
+    run = Run([], latent.numpy(), [], [])
     for timestep in scheduler.timesteps:
         given = scheduler.scale_model_input(latent, timestep) if is_scaled else latent
         prediction = torch.from_numpy(model(given.numpy(), float(timestep)))

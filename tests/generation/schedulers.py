@@ -101,6 +101,7 @@ class LinearModel:
 @dataclass(frozen=True)
 class Run:
     timesteps: list[float]
+    first: Floats  # latent
     latents: list[Floats]  # after each evaluation
     cleans: list[Floats]  # at each evaluation
 
@@ -116,7 +117,7 @@ def schedule_of(case: Case) -> NoiseSchedule:
 def draw(case: Case, sampler: SamplerName, steps: int, noise: Floats) -> Run:
     """Ours."""
     picture = Sampler(schedule_of(case).grid(steps, sampler, case.latent_tokens)).start(noise)
-    model, run = LinearModel(noise.shape[0]), Run([], [], [])
+    model, run = LinearModel(noise.shape[0]), Run([], picture.latent, [], [])
     while picture.evaluations_left:
         run.timesteps.append(picture.timestep)
         picture.advance(model(picture.model_input(), picture.timestep))

@@ -165,7 +165,8 @@ class VpSchedule:
         if self._uses_karras:
             sigmas = self._karras(steps, float(trained[-1]), float(trained[0]))
             timesteps = _timesteps_of(sigmas, trained)
-            return np.trunc(timesteps if self._is_cosine else timesteps.round()), sigmas
+            # diffusers cuts these off; what rounding left a hair below a whole timestep is that timestep.
+            return np.floor(timesteps + 1e-4) if self._is_cosine else timesteps.round(), sigmas
         if self._spacing["dpmpp_2m"] == "trailing":
             timesteps = self._spaced("dpmpp_2m", steps)
         else:
@@ -213,8 +214,10 @@ class VpSchedule:
             bars = [math.cos((step / most + 0.008) / 1.008 * math.pi / 2) ** 2 for step in range(most + 1)]
             return np.array([min(1 - after / before, 0.999) for before, after in pairwise(bars)], dtype=np.float32)
         first, last = table.number("beta_start", known.first_beta), table.number("beta_end", known.last_beta)
-        if not 0 < first <= last < 1:
-            raise table.wrong("beta_end", last, f"from beta_start = {first}, which is above 0, to below 1")
+        if not 0 < first < 1:
+            raise table.wrong("beta_start", first, "between 0 and 1")
+        if not first <= last < 1:
+            raise table.wrong("beta_end", last, f"from beta_start = {first} to below 1")
         if schedule == "linear":
             return np.linspace(first, last, most, dtype=np.float32)
         roots = np.linspace(first**0.5, last**0.5, most, dtype=np.float32)
