@@ -21,7 +21,7 @@ from proteus.generation.noise import INITIAL, noise
 from proteus.generation.samplers import Sampler
 from proteus.generation.schedule import NoiseSchedule
 from proteus.generation.task import Condition, DrawEvent, DrawFailure, Floats, Settings
-from tests.generation.denoisers import CHANNELS, TOKENS, WIDTH, manifest_of
+from tests.generation.denoisers import CHANNELS, POOLED, TOKENS, WIDTH, manifest_of, save_sum
 from tests.generation.painters import PLAIN, Gate, Painter, condition_of, draw, engine_limits, held
 
 SAMPLERS = ("euler", "ddim", "heun", "dpmpp_2m")
@@ -77,6 +77,36 @@ def test_a_picture_is_the_same_bits_alone_and_among_others(engine: DenoiseEngine
         for one, other in zip(alone, together if order is COMPANY else together[::-1], strict=True):
             assert np.array_equal(one.latent, other.latent)
             assert (one.end.evaluations, one.end.branches) == (other.end.evaluations, other.end.branches)
+
+
+def test_a_distilled_flow_model_takes_guidance_as_an_input_and_is_shifted_by_size(tmp_path: Path) -> None:
+    """A graph that adds up all of its inputs; no negative condition is asked for, whatever the guidance."""
+    manifest = manifest_of(
+        family="flux",
+        pooled_width=POOLED,
+        prediction="flow",
+        scheduler={"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0, "use_dynamic_shifting": True},
+        embedded_guidance=True,
+    )
+    save_sum(tmp_path / "denoiser.onnx")
+    engine = DenoiseEngine(tmp_path, manifest, engine_limits())
+    generator = np.random.default_rng(0)
+    prompt = Condition(
+        states=generator.standard_normal((TOKENS, WIDTH)).astype(np.float32),
+        pooled=generator.standard_normal(POOLED).astype(np.float32),
+    )
+    assert prompt.pooled is not None
+    settings = replace(PLAIN, steps=4, guidance=3.5, width_px=128, sampler="dpmpp_2m")
+    painter = Painter(engine, settings, prompt, negative=None).submit().wait()
+    engine.close()
+    trajectory = Sampler(NoiseSchedule.of(manifest).grid(4, "dpmpp_2m", 8 * 16 // 4)).start(
+        noise(settings.seed, 0, INITIAL, (CHANNELS, 8, 16))
+    )
+    while trajectory.evaluations_left:
+        text = prompt.states.sum() + prompt.pooled.sum()
+        trajectory.advance(trajectory.model_input() + np.float32(trajectory.timestep) + 3.5 + text)
+    assert (painter.end.branches, painter.end.evaluations) == (1, 4)
+    assert np.allclose(painter.latent, trajectory.latent, rtol=1e-5, atol=1e-3)
 
 
 def test_pictures_share_calls(shared_engine: DenoiseEngine) -> None:

@@ -73,13 +73,13 @@ class LivePicture:
         """One evaluation further with its rows of a call's predictions; raises BrokenModel."""
         if not np.isfinite(prediction).all():
             log.error("a prediction at step %d of %d is not finite", self._trajectory.step + 1, self._steps)
-            raise BrokenModel
+            raise _broken()
         self._trajectory.advance(
             prediction[0] if len(prediction) == 1 else combine(prediction[0], prediction[1], self._guidance)
         )
         if self.is_done and not np.isfinite(self._trajectory.latent).all():
             log.error("the latent after %d steps is not finite", self._steps)
-            raise BrokenModel
+            raise _broken()
 
     def preview(self, now_ns: int) -> DrawEvent | None:
         """The estimate of the clean picture, where one is due: at every k-th step, and not too soon after the last."""
@@ -118,3 +118,10 @@ class LivePicture:
             accelerator_us=round(sum(part.seconds for part in spent) * 1e6),
         )
         return DrawEvent(step=self._trajectory.step, steps=self._steps, clean=latent, end=end)
+
+
+def _broken() -> BrokenModel:
+    return BrokenModel(
+        "the denoiser's output cannot be used, the picture ends here",
+        fix="change the prompt or the settings; what was seen is in the server's log",
+    )
