@@ -13,12 +13,17 @@ import pytest
 from perf.families import table
 from proteus.admission.figures import FIGURES
 from proteus.contract import CHAT, REQUEST_DOCUMENT
+from proteus.contract_draw import DRAW_REQUEST_DOCUMENT
 from proteus.cost.vector import NAMES
 from proteus.deployment import Deployment
+from proteus.door.draw_figures import FIGURES as DOOR_FIGURES
+from proteus.door.draw_request import DrawRequest, Wish
+from proteus.door.draw_request import document_limit as draw_document_limit
 from proteus.door.named import StopRequest, StopTarget
 from proteus.door.request import ChatRequest, document_limit
 from proteus.errors import ProteusError
 from proteus.families.table import KNOWN
+from proteus.generation.figures import DRAW_FIGURES
 from proteus.language.figures import ENGINE_FIGURES
 from tests.test_architecture import ROW_OF
 
@@ -51,7 +56,9 @@ def test_contract_of_chat_names_every_error_that_a_client_may_meet(code: str) ->
     assert any(f"`{code}`" in line for line in CHAT.errors)
 
 
-@pytest.mark.parametrize("figure", [*FIGURES, *ENGINE_FIGURES], ids=lambda figure: figure.name)
+@pytest.mark.parametrize(
+    "figure", [*FIGURES, *ENGINE_FIGURES, *DOOR_FIGURES, *DRAW_FIGURES], ids=lambda figure: figure.name
+)
 def test_operating_tells_every_metric_and_its_label(figure: object) -> None:
     name, label = getattr(figure, "name", ""), getattr(figure, "label", "")
     (row,) = (line for line in OPERATING.splitlines() if line.startswith(f"| `{name}` |"))
@@ -87,6 +94,20 @@ def test_the_request_document_of_the_contract_is_one_that_the_door_takes() -> No
     assert StopRequest.is_one(stop.encode())
     assert set(json.loads(stop)["stop"]) == set(StopTarget.model_fields)
     assert StopRequest.parse(stop.encode(), document_limit(limits)).stop.request_id == request.request_id
+
+
+def test_the_document_that_draws_is_one_that_the_door_takes() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", DRAW_REQUEST_DOCUMENT, re.DOTALL)
+    limits = Deployment.load(ROOT / "deployments" / "demo.toml").draw
+    assert limits is not None
+    request = DrawRequest.parse(example.encode(), limits)
+    assert set(json.loads(example)) == set(DrawRequest.model_fields)
+    assert Wish.of(request, limits).size == "64x64"
+    stop = re.search(r'`(\{"stop": .*?\}\})`', DRAW_REQUEST_DOCUMENT)
+    assert stop is not None
+    target = StopRequest.parse(stop[1].encode(), draw_document_limit(limits)).stop
+    assert set(json.loads(stop[1])["stop"]) == set(StopTarget.model_fields)
+    assert target.request_id == request.request_id
 
 
 @pytest.mark.parametrize("file", sorted([ROOT / "README.md", *DOCS.rglob("*.md")]), ids=lambda file: file.stem)
