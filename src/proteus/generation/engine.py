@@ -139,7 +139,6 @@ class DenoiseEngine:
     def _loop(self) -> None:
         while (turn := self._next()) is not None:
             self._num_iterations += 1
-            self._tell(self._ended_by(turn))
             if turn.call:
                 pictures = [self._live[drawing] for drawing in turn.call]
                 predictions = self._evaluate(pictures)
@@ -148,22 +147,24 @@ class DenoiseEngine:
                     self._preview(pictures)
 
     def _next(self) -> Turn | None:
-        """Waits for work; None: closed."""
+        """Waits for work, and ends who is to end before it; None: closed."""
         with self._lock:
             while not self._closed and not self._batch.num_in_flight:
                 self._changed.wait()
-            return None if self._closed else self._batch.next(time.monotonic())
+            if self._closed:
+                return None
+            turn = self._batch.next(time.monotonic())
+            ended = self._ended_by(turn) if turn.cancelled or turn.refused else ()
+        self._tell(ended)
+        return turn
 
     def _ended_by(self, turn: Turn) -> Sequence[Outcome]:
-        if not turn.cancelled and not turn.refused:
-            return ()
         outcomes: list[Outcome] = []
-        with self._lock:
-            for drawing in turn.cancelled:
-                picture = self._forget(drawing, "cancelled")
-                outcomes.append((picture, picture.cancelled()))
-            for drawing, error in turn.refused:
-                outcomes.append((self._forget(drawing, error.code), DrawFailure(error)))
+        for drawing in turn.cancelled:
+            picture = self._forget(drawing, "cancelled")
+            outcomes.append((picture, picture.cancelled()))
+        for drawing, error in turn.refused:
+            outcomes.append((self._forget(drawing, error.code), DrawFailure(error)))
         return outcomes
 
     def _evaluate(self, pictures: Sequence[LivePicture]) -> Floats | None:
