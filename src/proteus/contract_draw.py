@@ -206,9 +206,11 @@ DRAW_REQUEST_DOCUMENT = """\
   tokens than the checkpoint reads is refused.
 - `size`, `steps`, `guidance`, `sampler`, `format` and `quality` left out are the defaults of `[draw]`. Both sides of
   `size` are multiples of `[draw] side_multiple_px`.
-- `guidance` 1 is none: the negative prompt is not read then, and each step costs half.
+- `guidance` 1 is none: the negative prompt is not read then, and each step costs half. A checkpoint that takes guidance
+  as a number (distilled Flux) has no negative prompt: one is refused.
 - `sampler` is `euler`, `ddim`, `heun` or `dpmpp_2m`; `heun` evaluates the model twice a step, but for the last one.
-- `seed`, 0 to 2^53 - 1, makes a picture again, whatever else the server draws; null lets the server choose, and tell.
+- `seed`, 0 to 2^63 - 1, makes a picture again, whatever else the server draws; null lets the server choose one below
+  2^53, and tell.
   Picture i of the `n` has its noise from `seed` and `first_index` + i: any one of them can be had again by itself.
 - `format` is `png`, `jpeg` or `webp`, as far as `[draw] formats` has it; `quality` is of JPEG and WebP.
 - `preview_every` k asks for a preview at every k-th step, at most `[draw] max_previews_per_s` of them; one that is not
@@ -225,8 +227,8 @@ DRAW_REQUEST_DOCUMENT = """\
   named `proteus`, JPEG and WebP in the EXIF field ImageDescription.
 - Report of the last response: `finish_reason` (`done` or `cancelled`), `usage` (`images` done, `text_tokens`,
   `evaluations`: rows of the denoiser's batches, `branches`, `latent_tokens`, `token_passes`), `stages_ms` (below),
-  `first_preview_ms` from arrival, or null, `images` (`index`, `seed`, `image_index`, `evaluations`, `branches`,
-  `accelerator_ms`: its share, by rows, of the time of its calls, `queue_ms`, `denoise_ms`).
+  `first_preview_ms` from arrival, or null, `images` (`index`, `seed`, `image_index`, `finish_reason`, `evaluations`,
+  `branches`, `accelerator_ms`: its share, by rows, of the time of its calls, `queue_ms`, `denoise_ms`).
 - Stages: `parse`, `plan` (limits, tokens, cost), `admission` (waiting for capacity), `condition` (text_encoder),
   `queue` (for a place in the denoiser's loop), `denoise`, `decode` (vae_decoder), `encode` (the file), `transfer` (hops
   between models: what no stage holds), `total`. Of several pictures, they are those of the one that ended last.

@@ -66,6 +66,7 @@ class DrawModels:
         self.tasks: list[DrawTask] = []
         self.stopped: list[bytes] = []
         self.decoded: list[Floats] = []
+        self.text_width = MANIFEST.text_width
         self.step_s = 0.0
         self.pace: Callable[[int], Awaitable[None]] = lambda _: asyncio.sleep(0)  # after a preview of that step
         self.collisions = 0
@@ -80,11 +81,12 @@ class DrawModels:
         await self.gates["condition"].wait()
         if (error := self.errors.get("condition")) is not None:
             raise error
-        states = np.repeat(ids["input_ids"][:, None], 3, axis=1).astype(np.float32)
+        states = np.repeat(ids["input_ids"][:, None], self.text_width, axis=1).astype(np.float32)
         echo = key
         if self.collisions > 0:
             self.collisions -= 1
             echo = bytes(32)
+        states[ids["input_ids"] == ord("%")] = np.nan
         return EncodedText(condition=Condition(states=states), key_echo=echo)
 
     async def denoise(self, task: DrawTask, context: Context) -> AsyncGenerator[DrawEvent, None]:

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from proteus.errors import InternalError
+from proteus.errors import BrokenModel, InternalError
 from tests.door.draw_models import DrawClient, DrawModels, draw_call, draw_door, is_empty, run, until
 
 
@@ -91,6 +91,19 @@ def test_two_collisions_in_a_row_are_no_chance() -> None:
         door = draw_door(models)
         with pytest.raises(InternalError):
             await door.answer(draw_call(guidance=1), DrawClient())
+        assert is_empty(door)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("fields", [{"prompt": "100 %"}, {"negative_prompt": "%"}])
+def test_a_text_whose_states_are_not_finite_ends_its_request_before_the_denoiser(fields: dict[str, str]) -> None:
+    async def scenario() -> None:
+        models = DrawModels()
+        door = draw_door(models)
+        with pytest.raises(BrokenModel, match="the text encoder's output is not finite; fix: change the prompt"):
+            await door.answer(draw_call(**fields), DrawClient())
+        assert models.tasks == []
         assert is_empty(door)
 
     run(scenario())

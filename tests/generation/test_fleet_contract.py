@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proteus.backend.fleet import Context, DrawFleet
+from proteus.backend.fleet import Context, DrawFleet, EncodedText
+from proteus.errors import BrokenModel
+from proteus.generation.engine import DenoiseEngine
 from proteus.generation.task import DrawEvent, DrawTask, Settings
 from tests.backend.test_drawing import World, world
-from tests.door.draw_models import DrawModels, run
+from tests.door.draw_models import DrawClient, DrawModels, draw_call, draw_door, is_empty, run
+from tests.generation.denoisers import WIDTH
 from tests.generation.painters import condition_of
 
 __all__ = ["world"]  # a fixture of these tests
@@ -34,19 +37,25 @@ def task(*, guided: bool = True, **settings: Any) -> DrawTask:
     )
 
 
-@pytest.fixture(params=["fake", "real"])
-def fleet(request: pytest.FixtureRequest) -> DrawFleet:
-    if request.param == "fake":
-        models = DrawModels()
-        models.step_s = 0.001
-        return models
-    real: World = request.getfixturevalue("world")
+@pytest.fixture
+def real(world: World, engine: DenoiseEngine) -> DrawFleet:
+    """Of the denoiser's port and engine alone."""
     drawing: Any = importlib.import_module("proteus.backend.drawing")
     port: Any = importlib.import_module("proteus.backend.port")
-    real.port.close()
-    real.port = port.Port(Kept(request.getfixturevalue("engine")), drawing.DrawWire())
-    fleet: DrawFleet = real.fleet
+    world.port.close()
+    world.port = port.Port(Kept(engine), drawing.DrawWire())
+    fleet: DrawFleet = world.fleet
     return fleet
+
+
+@pytest.fixture(params=["fake", "real"])
+def fleet(request: pytest.FixtureRequest) -> DrawFleet:
+    if request.param == "real":
+        fleet: DrawFleet = request.getfixturevalue("real")
+        return fleet
+    models = DrawModels()
+    models.step_s = 0.001
+    return models
 
 
 class Kept:
@@ -125,5 +134,54 @@ def test_pictures_at_once_are_kept_apart(fleet: DrawFleet) -> None:
         together = await asyncio.gather(*(events_of(fleet, one) for one in again))
         assert all(len(events) == 1 for events in together)
         assert all(np.array_equal(events[-1].clean, one) for events, one in zip(together, alone, strict=True))
+
+    run(scenario())
+
+
+class Mixed(DrawModels):
+    """The real denoiser between a text encoder and a decoder whose answers are known; a prompt with a ~ overflows."""
+
+    def __init__(self, real: DrawFleet) -> None:
+        super().__init__()
+        self.text_width = WIDTH
+        self.denoise, self.stop = real.denoise, real.stop  # type: ignore[assignment]
+
+    async def condition(self, ids: Any, key: bytes, context: Context) -> EncodedText:
+        encoded = await super().condition(ids, key, context)
+        if ord("~") in ids["input_ids"]:
+            encoded.condition.states[:] = 3e38
+        return encoded
+
+
+def test_pixels_of_a_request_are_the_same_bits_alone_and_among_others_that_leave_or_fail(real: DrawFleet) -> None:
+    asked = [
+        draw_call(seed=1, steps=4),
+        draw_call(seed=2, steps=20, guidance=7.5, sampler="ddim"),
+        draw_call(seed=3, steps=11, guidance=1.0, sampler="heun"),
+        draw_call(seed=4, steps=50, sampler="dpmpp_2m", n=2, preview_every=3),
+        draw_call(seed=5, steps=9, size="96x64", prompt="a blue square"),
+    ]
+
+    async def scenario() -> None:
+        door = draw_door(Mixed(real))
+        alone, together = [DrawClient() for _ in asked], [DrawClient() for _ in asked]
+        for call, client in zip(asked, alone, strict=True):
+            await door.answer(call, client)
+        leaver = DrawClient()
+        others = [
+            asyncio.create_task(door.answer(draw_call(seed=6, steps=100, n=4), leaver)),
+            asyncio.create_task(door.answer(draw_call(seed=7, steps=90, prompt="~"), DrawClient())),
+        ]
+        works = [door.answer(call, client) for call, client in zip(asked, together, strict=True)]
+        asyncio.get_running_loop().call_later(0.05, setattr, leaver, "gone", True)
+        await asyncio.gather(*works)
+        results = await asyncio.gather(*others, return_exceptions=True)
+        assert isinstance(results[1], BrokenModel)
+        assert leaver.report["finish_reason"] == "cancelled"
+        for one, other in zip(alone, together, strict=True):
+            assert other.report["usage"] == one.report["usage"]
+            assert len(other.images) == len(one.images) > 0
+            assert all(np.array_equal(other.pixels(index), one.pixels(index)) for index in range(len(one.images)))
+        assert is_empty(door)
 
     run(scenario())

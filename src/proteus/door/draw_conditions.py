@@ -5,13 +5,15 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
+import numpy as np
+
 from proteus.backend.fleet import Context, DrawFleet
 from proteus.cache.key import TextKeyFields, text_key
 from proteus.cache.single_flight import SingleFlight
 from proteus.door.draw_plan import DrawPlan
 from proteus.door.draw_text import TextIds
 from proteus.door.together import together
-from proteus.errors import InternalError, InvalidRequest
+from proteus.errors import BrokenModel, InternalError, InvalidRequest
 from proteus.generation.task import Condition
 
 
@@ -40,5 +42,13 @@ class Conditions:
             key = text_key(replace(fields, salt=salt))
             encoded = await self._fleet.condition(text.arrays, key, context)
             if encoded.key_echo == key:
-                return encoded.condition
+                return _finite(encoded.condition)
         raise InternalError
+
+
+def _finite(condition: Condition) -> Condition:
+    """Raises BrokenModel: no step would make a picture of what is not finite."""
+    arrays = (condition.states, condition.pooled) if condition.pooled is not None else (condition.states,)
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise BrokenModel("the text encoder's output is not finite", fix="change the prompt")
+    return condition
