@@ -1,4 +1,6 @@
-"""`python -m export CHECKPOINT [--out OUT]`: a LLaVA checkpoint to ONNX files and a deployment folder for Triton."""
+"""`python -m export CHECKPOINT [--out OUT]`: a checkpoint in LLaVA's layout, which reads pictures, or in diffusers', which
+draws them, to ONNX files and a deployment folder for Triton. A deployment folder can hold one of each.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,13 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a checkpoint is a folder, never a name to fetch
 
 import torch
+from diffusers.utils import logging as diffusers_logging
 from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
+from export.diffusion_checkpoint import is_draw_checkpoint
+from export.diffusion_repository import export_draw_checkpoint
 from export.parity import TOLERANCE
 from export.repository import Report, export_checkpoint
 from proteus.errors import ProteusError
@@ -24,14 +29,15 @@ from proteus.errors import ProteusError
 
 def main(command: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m export", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="folder in the hub's LLaVA layout")
+    parser.add_argument("checkpoint", type=Path, help="folder in LLaVA's layout or in diffusers'")
     parser.add_argument("--out", type=Path, help="deployment folder to write; without it, the demo's model_repository/")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the tables")
     arguments = parser.parse_args(command)
 
     torch.set_num_threads(1)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    for library in (logging, diffusers_logging):
+        library.set_verbosity_error()
+        library.disable_progress_bar()
     begin = time.monotonic()
 
     def progress(step: str) -> None:
@@ -39,7 +45,8 @@ def main(command: list[str] | None = None) -> int:
         sys.stderr.flush()
 
     try:
-        report = export_checkpoint(arguments.checkpoint, arguments.out, progress=progress)
+        export = export_draw_checkpoint if is_draw_checkpoint(arguments.checkpoint) else export_checkpoint
+        report = export(arguments.checkpoint, arguments.out, progress=progress)
     except ProteusError as error:
         sys.stderr.write(f"{error}\n")
         return 2

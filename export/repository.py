@@ -1,4 +1,4 @@
-"""Checkpoint folder -> model repository that Triton serves, and the deployment file that names both.
+"""LLaVA checkpoint -> model repository that Triton serves, and the deployment file that names both.
 
 Everything is made in a folder beside the target and moved there when every graph has passed its comparisons, so a
 failed export leaves what was there before.
@@ -34,34 +34,52 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the parts of a deployment lie, relative to `root`."""
+    """Where the parts of a deployment lie, relative to `root`. It may hold another checkpoint's models besides."""
 
     root: Path
     deployment: Path
+    key: str  # of the checkpoint in the deployment file
     checkpoint: Path
     repository: Path
+    models: tuple[str, ...]  # with graphs of this checkpoint
+    manifest: Path  # relative to the repository
     written: tuple[Path, ...]  # the parts that an export replaces
 
 
+MODELS = ("vision_encoder", "connector", "llm")
 DEMO = Layout(
     root=OURS,
     deployment=Path("deployments/demo.toml"),
+    key="checkpoint",
     checkpoint=Path("checkpoints/demo"),
     repository=Path("model_repository"),
+    models=MODELS,
+    manifest=MANIFEST,
     written=(Path("model_repository"),),
 )
 
 
-def out_layout(root: Path) -> Layout:
-    """A deployment folder of its own."""
-    deployment, checkpoint, repository = Path("deployment.toml"), Path("checkpoint"), Path("model_repository")
-    return Layout(
+def out_layout(demo: Layout, root: Path) -> Layout:
+    """A deployment folder of its own, for a checkpoint of the same kind as the demo's."""
+    deployment, checkpoint = Path("deployment.toml"), Path(demo.key)
+    return replace(
+        demo,
         root=root,
         deployment=deployment,
         checkpoint=checkpoint,
-        repository=repository,
-        written=(checkpoint, repository, deployment),
+        written=(checkpoint, demo.repository, deployment),
     )
+
+
+def choose_layout(demo: Layout, folder: Path, out: Path | None) -> Layout:
+    """Raises DeploymentError where another checkpoint than the demo's would go into the demo."""
+    if out is not None:
+        return out_layout(demo, out)
+    if folder.resolve() != (demo.root / demo.checkpoint).resolve():
+        raise DeploymentError(
+            f"{demo.deployment} serves {demo.checkpoint}, not {folder}", fix="give a folder for the export: --out"
+        )
+    return demo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,29 +105,35 @@ def export_checkpoint(
     """
     progress("checking the checkpoint")
     checkpoint = read_checkpoint(folder)
-    layout = out_layout(out) if out is not None else DEMO
-    if out is None and folder.resolve() != (DEMO.root / DEMO.checkpoint).resolve():
-        raise DeploymentError(
-            f"{DEMO.deployment} serves {DEMO.checkpoint}, not {folder}", fix="give a folder for the export: --out"
-        )
-    with _staging(layout) as staged:
+    layout = choose_layout(DEMO, folder, out)
+    with staging(layout) as staged:
         _prepare(staged, layout, checkpoint)
         progress("loading the weights")
         model = load_model(checkpoint)
         repository = staged.root / staged.repository
         comparisons = tuple(_export_graphs(model, repository, progress, inline_limit_bytes))
         progress("writing the model repository")
-        manifest = _manifest(checkpoint, model, comparisons)
-        path = repository / MANIFEST
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        configs.write(Deployment.load(staged.root / staged.deployment), template=DEMO.root / DEMO.repository)
-        file_bytes = {
-            str(file.relative_to(repository)): file.stat().st_size
-            for pattern in _FILES
-            for file in sorted(repository.rglob(pattern))
-        }
-        _install(staged, layout)
+        return finish(staged, layout, _manifest(checkpoint, model, comparisons), comparisons)
+
+
+def finish(staged: Layout, layout: Layout, manifest: dict[str, Any], comparisons: tuple[Comparison, ...]) -> Report:
+    """Write the manifest and the configs of this checkpoint's models, and move everything to its place."""
+    repository = staged.root / staged.repository
+    path = repository / staged.manifest
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    deployment = Deployment.load(staged.root / staged.deployment)
+    other = {"checkpoint", "draw_checkpoint"} - {staged.key}
+    configs.write(
+        deployment.model_copy(update=dict.fromkeys(other)),  # its export is not in the staging folder
+        template=DEMO.root / DEMO.repository,
+    )
+    file_bytes = {
+        str(file.relative_to(repository)): file.stat().st_size
+        for pattern in _FILES
+        for file in sorted(repository.rglob(pattern))
+    }
+    _install(staged, layout)
     return Report(
         deployment=layout.root / layout.deployment,
         comparisons=comparisons,
@@ -159,7 +183,7 @@ def _manifest(
 
 
 @contextmanager
-def _staging(layout: Layout) -> Iterator[Layout]:
+def staging(layout: Layout) -> Iterator[Layout]:
     """The same layout in a folder beside the target, on the same disk; gone at the end."""
     inside = layout.root.exists()
     parent = layout.root if inside else layout.root.resolve().parent
@@ -175,18 +199,15 @@ def _prepare(staged: Layout, layout: Layout, checkpoint: Checkpoint) -> None:
         shutil.copyfile(path, staged.root / staged.checkpoint / path.name)
     target, source = staged.root / staged.deployment, layout.root / layout.deployment
     target.parent.mkdir(parents=True, exist_ok=True)
-    if source.exists():
+    if not source.exists():
+        target.write_text(_deployment_text(layout, checkpoint), encoding="utf-8")
+    elif Deployment.load(source).reads:
         shutil.copyfile(source, target)
     else:
-        target.write_text(_deployment_text(layout, checkpoint), encoding="utf-8")
+        text = named(source.read_text(encoding="utf-8"), layout)
+        target.write_text(_fitted(text, checkpoint), encoding="utf-8")
     deployment = Deployment.load(target)
-    places = (deployment.checkpoint_path, deployment.repository_path)
-    if places != ((staged.root / staged.checkpoint).resolve(), (staged.root / staged.repository).resolve()):
-        raise DeploymentError(
-            f"{source} serves checkpoint = {deployment.checkpoint!r}, repository = {deployment.repository!r}",
-            limit=f"an export here writes {layout.checkpoint} and {layout.repository}",
-            fix="correct the file, or export to another folder",
-        )
+    check_places(staged, source, deployment, deployment.checkpoint, deployment.checkpoint_path)
     if deployment.llm.context_tokens > checkpoint.context_tokens:
         raise DeploymentError(
             f"{source}: llm.context_tokens = {deployment.llm.context_tokens}",
@@ -195,41 +216,67 @@ def _prepare(staged: Layout, layout: Layout, checkpoint: Checkpoint) -> None:
         )
 
 
+def check_places(
+    staged: Layout, source: Path, deployment: Deployment, named_checkpoint: str | None, checkpoint_path: Path
+) -> None:
+    """The deployment file looks where the export writes; raises DeploymentError."""
+    places = (checkpoint_path, deployment.repository_path)
+    if places != ((staged.root / staged.checkpoint).resolve(), (staged.root / staged.repository).resolve()):
+        raise DeploymentError(
+            f"{source} serves {staged.key} = {named_checkpoint!r}, repository = {deployment.repository!r}",
+            limit=f"an export here writes {staged.checkpoint} and {staged.repository}",
+            fix="correct the file, or export to another folder",
+        )
+
+
 def _deployment_text(layout: Layout, checkpoint: Checkpoint) -> str:
-    """The demo's deployment file, comments included, with other paths, a context that the checkpoint has, and tiers
-    that take a picture of its family.
-    """
-    path = DEMO.root / DEMO.deployment
-    context_tokens = min(Deployment.load(path).llm.context_tokens, checkpoint.context_tokens)
-    name = re.sub(r"[^a-z0-9_-]+", "-", layout.root.resolve().name.lower()).strip("-_") or "exported"
-    text = path.read_text(encoding="utf-8")
-    text = text.replace("# The demo deployment: every number once", "# Every number once")
-    text = text.replace(str(DEMO.deployment), str(layout.deployment))
-    for key, value in (
-        ("name", f'"{name}"'),
-        ("checkpoint", f'"{layout.checkpoint}"'),
-        ("repository", f'"{layout.repository}"'),
-        ("context_tokens", str(context_tokens)),
-    ):
-        text = re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", text, count=1)
+    """The demo's deployment file with other paths, for this checkpoint alone."""
+    return _fitted(fresh_text(layout), checkpoint)
+
+
+def _fitted(text: str, checkpoint: Checkpoint) -> str:
+    """A context that the checkpoint has, and tiers that take a picture of its family."""
+    wanted = int(re.search(r"(?m)^context_tokens = (\d+)", text)[1])  # type: ignore[index]
+    text = set_key(text, "context_tokens", str(min(wanted, checkpoint.context_tokens)))
     return re.sub(r"(?m)^max_visual_tokens = \S+", f"max_visual_tokens = {checkpoint.family.visual_tokens}", text)
 
 
+def fresh_text(layout: Layout) -> str:
+    """The demo's deployment file, comments included, with other paths and the layout's checkpoint alone."""
+    text = (DEMO.root / DEMO.deployment).read_text(encoding="utf-8")
+    text = text.replace("# The demo deployment: every number once", "# Every number once")
+    text = text.replace(str(DEMO.deployment), str(layout.deployment))
+    name = re.sub(r"[^a-z0-9_-]+", "-", layout.root.resolve().name.lower()).strip("-_") or "exported"
+    text = re.sub(r"(?m)^(# )?(draw_)?checkpoint = .*\n", "", text)
+    text = set_key(set_key(text, "name", f'"{name}"'), "repository", f'"{layout.repository}"')
+    return named(text, layout)
+
+
+def named(text: str, layout: Layout) -> str:
+    """The text of a deployment file with the layout's checkpoint besides what it serves already."""
+    return text.replace("\nrepository = ", f'\n{layout.key} = "{layout.checkpoint}"\nrepository = ', 1)
+
+
+def set_key(text: str, key: str, value: str) -> str:
+    """The text of a deployment file with another value under the first key of this name; a comment behind it stays."""
+    return re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", text, count=1)
+
+
 def _install(staged: Layout, layout: Layout) -> None:
-    """Move every staged file to its place, the manifest last; graphs and weights of an earlier export are removed."""
+    """Move every staged file to its place, the manifest last; graphs of an earlier export of this kind are removed."""
     entries = [entry for part in staged.written for entry in _walk(staged.root / part)]
-    for entry in sorted(entries, key=lambda entry: (entry.name == MANIFEST.name, entry)):
+    for entry in sorted(entries, key=lambda entry: (entry.name == layout.manifest.name, entry)):
         place = layout.root / entry.relative_to(staged.root)
         if entry.is_dir():
             place.mkdir(parents=True, exist_ok=True)
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             entry.replace(place)
-    named = {layout.root / entry.relative_to(staged.root) for entry in entries}
-    for pattern in _FILES:
-        for earlier in (layout.root / layout.repository).rglob(pattern):
-            if earlier not in named:
-                earlier.unlink()
+    placed = {layout.root / entry.relative_to(staged.root) for entry in entries}
+    folders = [layout.root / layout.repository / model for model in layout.models]
+    for earlier in (path for folder in folders for pattern in _FILES for path in folder.rglob(pattern)):
+        if earlier not in placed:
+            earlier.unlink()
 
 
 def _walk(part: Path) -> list[Path]:
