@@ -263,6 +263,32 @@ def test_a_cancelled_picture_ends_without_latents(world: World) -> None:
     assert [sorted(answer) for answer in request.answers] == [["end", "step"]]
 
 
+def test_a_client_that_left_cancels_its_picture_before_any_event(world: World) -> None:
+    """Without previews there is none until the picture is done."""
+    staying, leaving = (triton.Request(direct(request_key=key * 16)) for key in (b"s", b"l"))
+    for request in (staying, leaving):
+        world.port.serve(request)
+    leaving.cancelled = True
+    world.port.look()
+    assert world.engine.cancelled == [b"l" * 16]
+    cancelled = DrawEnd(reason="cancelled", queue_us=1, denoise_us=0, evaluations=0, branches=1, accelerator_us=0)
+    for _, emit in world.engine.taken:
+        emit(DrawEvent(step=0, steps=4, clean=None, end=cancelled))
+    staying.cancelled = True
+    world.port.look()
+    assert world.engine.cancelled == [b"l" * 16], "Triton frees what it would look at with the last response"
+
+
+def test_a_picture_that_was_refused_is_not_looked_after(world: World) -> None:
+    world.engine.refuses = QueueFull("full")
+    request = triton.Request(direct())
+    world.port.serve(request)
+    assert request.error.startswith("queue_full: full")
+    request.cancelled = True
+    world.port.look()
+    assert world.engine.cancelled == []
+
+
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [

@@ -20,6 +20,7 @@ class Request:
         return self
 
     def is_cancelled(self) -> bool:
+        assert not self.ended.is_set(), "Triton would crash"
         return self.cancelled
 
     def send(self, response: Any = None, flags: int = 0) -> None:

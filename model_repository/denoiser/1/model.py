@@ -20,11 +20,16 @@ class TritonPythonModel:
         manifest = DrawManifest.load(deployment.repository_path)
         engine = DenoiseEngine(version_folder(args), manifest, deployment.drawing.denoiser)
         self.port = Port(engine, DrawWire())
-        self.telling = Telling(Metrics(DRAW_FIGURES), engine.figures, at_each=EngineWatch(engine).check)
+        self.watch = EngineWatch(engine)
+        self.telling = Telling(Metrics(DRAW_FIGURES), engine.figures, at_each=self.look)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
             self.port.serve(request)
+
+    def look(self) -> None:
+        self.port.look()
+        self.watch.check()
 
     def finalize(self) -> None:
         self.telling.close()

@@ -25,11 +25,16 @@ class TritonPythonModel:
             revision=Manifest.load(deployment.repository_path).revision,
         )
         self.port = Port(engine, LlmWire())
-        self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures, at_each=EngineWatch(engine).check)
+        self.watch = EngineWatch(engine)
+        self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures, at_each=self.look)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
             self.port.serve(request)
+
+    def look(self) -> None:
+        self.port.look()
+        self.watch.check()
 
     def finalize(self) -> None:
         self.telling.close()

@@ -4,6 +4,7 @@ stop. How tasks and news are said in tensors, a `Wire` of each model knows.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -75,6 +76,7 @@ class Port(Generic[Task, News]):
         self._mailboxes: OrderedDict[bytes, tuple[float, Mailbox[tuple[bytes, News]]]] = (
             OrderedDict()
         )  # used: at the end
+        self._open = set[Emitter[News]]()
         self._collectors = ThreadPoolExecutor(4, thread_name_prefix="collect")
 
     def serve(self, request: Any) -> None:
@@ -91,15 +93,28 @@ class Port(Generic[Task, News]):
                 self._engine.submit(task, _posting(task.request_key, self._mailbox(mailbox_key)))
                 responses.close()
             else:
-                task = self._wire.read(request)
-                cancel = partial(self._engine.cancel, task.request_key)
-                self._engine.submit(task, Emitter(self._wire, responses, cancel))
+                self._submit(self._wire.read(request), responses)
+
+    def look(self) -> None:
+        """Cancel the requests whose clients have left; called now and then, for an event may be long in coming."""
+        for emitter in tuple(self._open):
+            emitter.look()
 
     def close(self) -> None:
         self._engine.close()
         for _, mailbox in self._mailboxes.values():
             mailbox.close()
         self._collectors.shutdown()
+
+    def _submit(self, task: Task, responses: Responses) -> None:
+        """The events become responses of the request itself."""
+        emitter = Emitter(self._wire, responses, partial(self._engine.cancel, task.request_key), self._open.discard)
+        self._open.add(emitter)
+        try:
+            self._engine.submit(task, emitter)
+        except Exception:
+            self._open.discard(emitter)
+            raise
 
     def _mailbox(self, key: bytes) -> Mailbox[tuple[bytes, News]]:
         """The mailbox of that name, new or not; those that nobody asks for any more are dropped."""
@@ -118,23 +133,41 @@ class Port(Generic[Task, News]):
 
 
 class Emitter(Generic[News]):
-    """Where the engine's events go: one response each, and from time to time a look whether anybody listens."""
+    """Where the engine's events go: one response each, and from time to time a look whether anybody listens.
 
-    def __init__(self, wire: Wire[Any, News], responses: Responses, cancel: Callable[[], None]) -> None:
+    `ended` is called with the emitter after the last one.
+    """
+
+    def __init__(
+        self,
+        wire: Wire[Any, News],
+        responses: Responses,
+        cancel: Callable[[], None],
+        ended: Callable[[Emitter[News]], None],
+    ) -> None:
         self._wire, self._responses = wire, responses
-        self._cancel = cancel
-        self._poll_at_s = time.monotonic() + CANCEL_POLL_S
+        self._cancel, self._ended = cancel, ended
+        self._lock = threading.Lock()  # nobody may look at responses while the last of them goes out
+        self._look_at_s = time.monotonic() + CANCEL_POLL_S
 
     def __call__(self, news: News) -> None:
-        if (error := self._wire.error_of(news)) is not None:
-            self._responses.fail(known(error))
-            return
-        is_last = self._wire.is_last(news)
-        self._responses.send(self._wire.outputs(news), final=is_last)
-        if not is_last and time.monotonic() >= self._poll_at_s:
-            self._poll_at_s = time.monotonic() + CANCEL_POLL_S
-            if self._responses.is_cancelled():
-                self._cancel()
+        with self._lock:
+            if (error := self._wire.error_of(news)) is not None:
+                self._responses.fail(known(error))
+            else:
+                self._responses.send(self._wire.outputs(news), final=self._wire.is_last(news))
+        if self._wire.is_last(news):
+            self._ended(self)
+        elif time.monotonic() >= self._look_at_s:
+            self.look()
+
+    def look(self) -> None:
+        """A client that left cancels its request."""
+        self._look_at_s = time.monotonic() + CANCEL_POLL_S
+        with self._lock:
+            has_left = self._responses.is_cancelled()
+        if has_left:
+            self._cancel()
 
 
 def _posting(request_key: bytes, mailbox: Mailbox[tuple[bytes, News]]) -> Callable[[News], None]:
