@@ -1,5 +1,6 @@
-"""`python -m export CHECKPOINT [--out OUT]`: a checkpoint in LLaVA's layout, which reads pictures, or in diffusers', which
-draws them, to ONNX files and a deployment folder for Triton. A deployment folder can hold one of each.
+"""`python -m export CHECKPOINT [--out OUT]`: a checkpoint to ONNX files and a deployment folder for Triton.
+
+LLaVA's layout reads pictures, diffusers' draws them; a deployment folder can hold one of each.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ from proteus.manifest import Prediction
 
 INDEX = "model_index.json"
 _CLIP_TOKENIZERS, _T5_TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast"), ("T5TokenizerFast", "T5Tokenizer")
+_VOCABULARIES = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("spiece.model",))
+_VOCABULARY_NAMES = "known are tokenizer.json, vocab.json with merges.txt, spiece.model"
 _WEIGHTS = ("diffusion_pytorch_model", "model")
 # Buffers that older files carry and no version of the model reads from them.
 _UNREAD = ("position_ids",)
@@ -234,7 +236,8 @@ def _load(kind: Any, folder: Path) -> nn.Module:
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise UnsupportedCheckpoint(
-            f"{folder} cannot be loaded ({str(error).splitlines()[0]})", fix="download it again"
+            f"{folder} cannot be loaded ({' '.join(str(error).split())[:200]})",
+            fix="use a folder whose weights belong to its config.json",
         ) from error
     unread = [key for key in report["unexpected_keys"] if not key.endswith(_UNREAD)]
     wrong = [key for key, *_ in report["mismatched_keys"]]
@@ -250,6 +253,12 @@ def _load(kind: Any, folder: Path) -> nn.Module:
 
 def _load_tokenizer(text: TextPart, folder: Path) -> Any:
     path = folder / text.tokenizer
+    if not any(
+        all((path / name).is_file() for name in names) for names in _VOCABULARIES
+    ):  # or transformers makes one up
+        raise UnsupportedCheckpoint(
+            f"{path} has no vocabulary", limit=_VOCABULARY_NAMES, fix="download the folder again"
+        )
     try:
         tokenizer = getattr(transformers, text.tokenizer_classes[0]).from_pretrained(path, local_files_only=True)
     except Exception as error:  # the Rust side raises bare Exception

@@ -23,6 +23,7 @@ from proteus.families.checkpoint import UnsupportedCheckpoint
 
 PROMPTS = ("a red circle", "", "Two blue squares, a GREEN triangle & 37 zebras — naïve!")
 STEPS, GUIDANCE = 3, 2.5
+_SAVE_AGAIN = "save the tokenizer again: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
 PIXELS_OFF = 0.005  # of the values may be one off: a float on either side of a half
 
 Floats = NDArray[np.float32]
@@ -32,6 +33,8 @@ def check_tokenizers(parts: Parts, shape: DrawShape, folder: Path) -> None:
     """`tokenizer.json` alone gives the ids that diffusers' pipeline gives; raises UnsupportedCheckpoint."""
     for text, tokens, slow in zip(parts.checkpoint.texts, shape.input_tokens, parts.tokenizers, strict=True):
         path = folder / text.tokenizer / "tokenizer.json"
+        if not path.is_file():
+            raise UnsupportedCheckpoint(f"{path} is missing", fix=_SAVE_AGAIN)
         fast = Tokenizer.from_file(str(path))
         fast.no_padding()
         fast.no_truncation()
@@ -39,10 +42,7 @@ def check_tokenizers(parts: Parts, shape: DrawShape, folder: Path) -> None:
             want = _padded(slow, [prompt], tokens)[0].tolist()
             got = fast.encode(prompt).ids
             if len(got) <= tokens and got + [slow.pad_token_id] * (tokens - len(got)) != want:
-                raise UnsupportedCheckpoint(
-                    f"{path} gives other ids than transformers for {prompt!r}",
-                    fix="save the tokenizer again: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
-                )
+                raise UnsupportedCheckpoint(f"{path} gives other ids than transformers for {prompt!r}", fix=_SAVE_AGAIN)
 
 
 def check_text_encoder(path: Path, parts: Parts, shape: DrawShape) -> Iterator[Comparison]:
