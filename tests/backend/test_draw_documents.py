@@ -43,6 +43,12 @@ def test_a_deadline_that_is_over_has_a_millisecond_left_and_none_stays_none() ->
     assert read_scheduling(write_scheduling(replace(TASK, deadline_s=None), 99.0), 99.0).deadline_s is None
 
 
+def test_a_deadline_that_lies_as_far_as_a_request_may_say_is_read() -> None:
+    """The door takes milliseconds up to 2**63."""
+    far = read_scheduling(write_scheduling(replace(TASK, deadline_s=(2**63 - 1) / 1e3), 10.0), 10.0)
+    assert far.deadline_s is not None and far.deadline_s > 1e12
+
+
 def test_who_says_nothing_waits_with_the_others() -> None:
     scheduling = read_scheduling(b"{}", 1.0)
     assert (scheduling.tenant, scheduling.latency_class, scheduling.deadline_s) == ("", "media", None)

@@ -33,6 +33,12 @@ def test_a_deadline_that_is_over_has_a_millisecond_left() -> None:
     assert read_scheduling(late, 10.0).deadline_s == 10.001
 
 
+def test_a_deadline_that_lies_as_far_as_a_request_may_say_is_read() -> None:
+    """The door takes milliseconds up to 2**63."""
+    far = read_scheduling(write_scheduling(Scheduling(deadline_s=(2**63 - 1) / 1e3), 10.0), 10.0)
+    assert far.deadline_s is not None and far.deadline_s > 1e12
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [

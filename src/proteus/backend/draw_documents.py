@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from proteus.backend.scheduling import MAX_DEADLINE_MS, left_ms
 from proteus.generation.task import DrawTask, Settings
 from proteus.language.wrong_fields import wrong_field
 from proteus.limits import SamplerName
@@ -34,7 +35,7 @@ class _Settings(_Document):
 class _Scheduling(_Document):
     tenant: str = ""
     latency_class: Literal["media", "batch"] = "media"
-    deadline_ms: Annotated[int, Field(ge=1, lt=2**53)] | None = None  # from now
+    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = None  # from now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,11 @@ def read_scheduling(document: bytes, now_s: float) -> DrawScheduling:
 
 
 def write_scheduling(task: DrawTask, now_s: float) -> bytes:
-    """The document for a call that begins at `now_s`; a deadline that is over or nearly so has a millisecond left."""
+    """The document for a call that begins at `now_s`."""
     document = {
         "tenant": task.tenant,
         "latency_class": task.latency_class,
-        "deadline_ms": None if task.deadline_s is None else max(1, int((task.deadline_s - now_s) * 1e3)),
+        "deadline_ms": left_ms(task.deadline_s, now_s),
     }
     return json.dumps(document).encode()
 

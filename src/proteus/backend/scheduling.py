@@ -11,6 +11,8 @@ from proteus.language.generation import Scheduling
 from proteus.language.wrong_fields import wrong_field
 from proteus.limits import LatencyClass
 
+MAX_DEADLINE_MS = 2**53 - 1  # far enough, and exact in any JSON
+
 
 class _Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -18,7 +20,7 @@ class _Fields(BaseModel):
     cache_scope: str = ""
     tenant: str = ""
     latency_class: LatencyClass = "text"
-    deadline_ms: Annotated[int, Field(ge=1, lt=2**53)] | None = None  # from now
+    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = None  # from now
 
 
 def read_scheduling(document: bytes, now_s: float) -> Scheduling:
@@ -36,11 +38,16 @@ def read_scheduling(document: bytes, now_s: float) -> Scheduling:
 
 
 def write_scheduling(scheduling: Scheduling, now_s: float) -> bytes:
-    """The document for a call that begins at `now_s`; a deadline that is over or nearly so has a millisecond left."""
+    """The document for a call that begins at `now_s`."""
     document = {
         "cache_scope": scheduling.cache_scope,
         "tenant": scheduling.tenant,
         "latency_class": scheduling.latency_class,
-        "deadline_ms": None if scheduling.deadline_s is None else max(1, int((scheduling.deadline_s - now_s) * 1e3)),
+        "deadline_ms": left_ms(scheduling.deadline_s, now_s),
     }
     return json.dumps(document).encode()
+
+
+def left_ms(deadline_s: float | None, now_s: float) -> int | None:
+    """As a document says it: a deadline that is over or nearly so has a millisecond left."""
+    return None if deadline_s is None else min(max(1, int((deadline_s - now_s) * 1e3)), MAX_DEADLINE_MS)
