@@ -279,6 +279,27 @@ def test_a_client_that_left_cancels_its_picture_before_any_event(world: World) -
     assert world.engine.cancelled == [b"l" * 16], "Triton frees what it would look at with the last response"
 
 
+def test_an_event_that_cannot_be_sent_ends_its_request_and_nothing_of_it_is_kept(world: World) -> None:
+    """As when Triton's shared memory is full; the engine cancels a picture whose emit raises, and tells no more."""
+    request = triton.Request(direct())
+    send = request.send
+
+    def full(response: Any = None, flags: int = 0) -> None:
+        if isinstance(response, dict):
+            raise RuntimeError("Failed to increase the shared memory pool size")
+        send(response, flags)
+
+    request.send = full  # type: ignore[method-assign]
+    world.port.serve(request)
+    with pytest.raises(RuntimeError):
+        world.engine.taken[0][1](DrawEvent(step=2, steps=4, clean=latent(2.0)))
+    assert request.ended.is_set() and request.error.startswith("internal: ")
+    assert "memory" not in request.error
+    request.cancelled = True
+    world.port.look()
+    assert world.engine.cancelled == [], "it is still looked after"
+
+
 def test_a_picture_that_was_refused_is_not_looked_after(world: World) -> None:
     world.engine.refuses = QueueFull("full")
     request = triton.Request(direct())

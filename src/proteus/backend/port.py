@@ -151,11 +151,13 @@ class Emitter(Generic[News]):
         self._look_at_s = time.monotonic() + CANCEL_POLL_S
 
     def __call__(self, news: News) -> None:
-        with self._lock:
-            if (error := self._wire.error_of(news)) is not None:
+        try:
+            self._send(news)
+        except Exception as error:  # to raise is to cancel: the engine will tell nothing more
+            self._ended(self)
+            with self._lock:
                 self._responses.fail(known(error))
-            else:
-                self._responses.send(self._wire.outputs(news), final=self._wire.is_last(news))
+            raise
         if self._wire.is_last(news):
             self._ended(self)
         elif time.monotonic() >= self._look_at_s:
@@ -168,6 +170,13 @@ class Emitter(Generic[News]):
             has_left = self._responses.is_cancelled()
         if has_left:
             self._cancel()
+
+    def _send(self, news: News) -> None:
+        with self._lock:
+            if (error := self._wire.error_of(news)) is not None:
+                self._responses.fail(known(error))
+            else:
+                self._responses.send(self._wire.outputs(news), final=self._wire.is_last(news))
 
 
 def _posting(request_key: bytes, mailbox: Mailbox[tuple[bytes, News]]) -> Callable[[News], None]:
