@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from proteus.deployment import DeploymentError
-from proteus.generation.onnx_denoiser import OnnxDenoiser
+from proteus.generation.onnx_denoiser import MAX_KEPT_SIZES, OnnxDenoiser
 from proteus.generation.task import Condition, Floats
 from tests.generation.denoisers import CHANNELS, POOLED, TOKENS, WIDTH, manifest_of, save_sum
 
@@ -68,6 +69,25 @@ def test_sizes_in_turns_do_not_disturb_each_other(denoiser_folder: Path, normal:
         return answers
 
     assert all(np.array_equal(one, other) for one, other in zip(predicted(), predicted(), strict=True))
+
+
+def test_memory_is_kept_for_the_sizes_asked_for_last_only(denoiser_folder: Path, normal: Normal) -> None:
+    denoiser = denoiser_of(denoiser_folder)
+    often = denoiser.rows((8, 8), 2)
+    forgotten = [weakref.ref(denoiser.rows((8, 10 + 2 * number), rows).latents) for number, rows in ((0, 1), (1, 2))]
+    for number in range(2, MAX_KEPT_SIZES + 1):
+        denoiser.rows((8, 10 + 2 * number), 2)
+        assert denoiser.rows((8, 8), 2) is often
+    assert [memory() is None for memory in forgotten] == [True, True]
+    latent, conditions = normal(CHANNELS, 8, 10), [Condition(states=normal(TOKENS, WIDTH)) for _ in range(2)]
+    predictions = []
+    for _ in range(2):
+        rows = denoiser.rows((8, 10), 2)
+        rows.write(0, latent, 700.0, conditions, 1.0)
+        predictions.append(denoiser.run(rows).copy())
+        for number in range(1, MAX_KEPT_SIZES + 1):
+            denoiser.rows((8, 10 + 2 * number), 2)
+    assert np.array_equal(*predictions)
 
 
 def test_every_input_goes_to_its_row(tmp_path: Path, normal: Normal) -> None:

@@ -6,6 +6,7 @@ pooled text. A call with one row is run with two: one row takes other kernels, w
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from proteus.generation.task import Condition, Floats
 from proteus.manifest import DrawManifest
 
 LEAST_ROWS = 2
+MAX_KEPT_SIZES = 16  # whose memory is kept: a client chooses the size of its picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +59,15 @@ class Rows:
                 text.guidance[row] = guidance
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SizeRows:
+    """Of one size."""
+
+    latents: Floats  # (R, Z, h, w)
+    prediction: Floats  # (R, Z, h, w)
+    calls: dict[int, Rows]  # by number of rows
+
+
 class OnnxDenoiser:
     """Not thread-safe: one thread writes rows and runs them."""
 
@@ -70,8 +81,7 @@ class OnnxDenoiser:
             timesteps=_zeros(max_rows),
             guidance=_zeros(max_rows) if manifest.embedded_guidance else None,
         )
-        self._latents: dict[Size, tuple[Floats, Floats]] = {}  # into the graph and out of it
-        self._calls: dict[tuple[Size, int], Rows] = {}
+        self._sizes: OrderedDict[Size, _SizeRows] = OrderedDict()  # asked for last: at the end
         wanted, found = {*self._text_inputs(), "latents"}, {port.name for port in self._session.get_inputs()}
         if wanted != found:
             raise DeploymentError(
@@ -81,8 +91,9 @@ class OnnxDenoiser:
             )
 
     def rows(self, size: Size, num_rows: int) -> Rows:
-        """The call to write, and then to run: the same one for the same arguments."""
-        return self._calls.get((size, num_rows)) or self._bind(size, num_rows)
+        """The call to write, and then to run: the same one for the same arguments, unless many sizes came between."""
+        memory = self._memory(size)
+        return memory.calls.get(num_rows) or self._bind(memory, num_rows)
 
     def run(self, rows: Rows) -> Floats:
         """Predictions (R, Z, h, w), valid until the next call of this size."""
@@ -91,25 +102,31 @@ class OnnxDenoiser:
         self._session.run_with_iobinding(rows.binding)
         return rows.prediction
 
-    def _bind(self, size: Size, num_rows: int) -> Rows:
-        if size not in self._latents:
-            shape = (self._max_rows, self._channels, *size)
-            self._latents[size] = _zeros(*shape), _zeros(*shape)
-        latents, prediction = self._latents[size]
+    def _memory(self, size: Size) -> _SizeRows:
+        if size in self._sizes:
+            self._sizes.move_to_end(size)
+            return self._sizes[size]
+        if len(self._sizes) == MAX_KEPT_SIZES:
+            self._sizes.popitem(last=False)
+        shape = (self._max_rows, self._channels, *size)
+        memory = self._sizes[size] = _SizeRows(latents=_zeros(*shape), prediction=_zeros(*shape), calls={})
+        return memory
+
+    def _bind(self, memory: _SizeRows, num_rows: int) -> Rows:
         bound = max(num_rows, LEAST_ROWS)
         binding = self._session.io_binding()
-        for name, array in {"latents": latents, **self._text_inputs()}.items():
+        for name, array in {"latents": memory.latents, **self._text_inputs()}.items():
             _bind(binding.bind_input, name, array[:bound])
-        _bind(binding.bind_output, "prediction", prediction[:bound])
+        _bind(binding.bind_output, "prediction", memory.prediction[:bound])
         rows = Rows(
             num_rows=num_rows,
             num_padded=bound - num_rows,
-            latents=latents,
-            prediction=prediction[:num_rows],
+            latents=memory.latents,
+            prediction=memory.prediction[:num_rows],
             text=self._text,
             binding=binding,
         )
-        self._calls[size, num_rows] = rows
+        memory.calls[num_rows] = rows
         return rows
 
     def _text_inputs(self) -> dict[str, Floats]:
