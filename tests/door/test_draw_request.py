@@ -63,6 +63,7 @@ def test_null_is_as_a_field_left_out(field: str) -> None:
         ({"size": "0x64"}, ["WIDTHxHEIGHT"]),
         ({"size": "٦٤x٦٤"}, ["WIDTHxHEIGHT"]),
         ({"size": "9" * 4_000 + "x64"}, ["WIDTHxHEIGHT", "…"]),
+        ({"size": "\x1b[2J\n64x64"}, [r"\x1b[2J\n64x64", "WIDTHxHEIGHT"]),
         ({"size": 64}, ["size = 64", "valid string"]),
         ({"size": "65x64"}, ['size = "65x64"', "[draw] side_multiple_px = 32", '"64x64"']),
         ({"size": "64x80"}, ['size = "64x80"', "[draw] side_multiple_px = 32"]),
@@ -105,6 +106,9 @@ def test_null_is_as_a_field_left_out(field: str) -> None:
         ({"request_id": ""}, ['request_id = ""']),
         ({"colour": "red"}, ["unknown field colour", "remove the field"]),
         ({"Steps": 3}, ["unknown field Steps"]),
+        ({"\x1b[31mred\n": 3}, [r"unknown field \x1b[31mred\n; "]),
+        ({"\u202e": 3}, [r"unknown field \u202e; "]),
+        ({"\x1b" * 400: 3}, [r"unknown field \x1b\x1b", "…"]),
         ({"colour": 1, "seed": -1}, ["and 1 more"]),
     ],
 )
@@ -114,6 +118,7 @@ def test_a_mistake_is_named_with_field_value_limit_and_fix(fields: dict[str, Any
     for word in [*words, "invalid_request: ", "fix: "]:
         assert word in str(caught.value)
     assert len(str(caught.value)) < 500
+    assert str(caught.value).isprintable(), "it would move the cursor of whoever reads it"
 
 
 @pytest.mark.parametrize("field", ["prompt", "negative_prompt"])

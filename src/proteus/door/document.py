@@ -133,5 +133,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def shorten(text: str) -> str:
-    """An error names what was sent, it does not send it back."""
+    """An error names what was sent, it does not send it back; nothing in it moves the cursor of who reads it."""
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: MAX_ECHO_CHARS + 1])
     return text if len(text) <= MAX_ECHO_CHARS else text[: MAX_ECHO_CHARS - 1] + "…"
