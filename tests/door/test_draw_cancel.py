@@ -38,6 +38,13 @@ def reached(stage: str, door: Draw, models: DrawModels, client: DrawClient) -> C
     }[stage]
 
 
+def unsent(door: Draw) -> tuple[float, ...]:
+    """Pictures, rows, seconds."""
+    figures = door.figures()
+    names = (f"proteus_draw_unsent_{what}_total" for what in ("images", "rows", "seconds"))
+    return tuple(figures.values(name)[""] for name in names)
+
+
 @pytest.mark.parametrize("by", ["its id", "its client"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_request_ends_in_every_stage(stage: str, by: str) -> None:
@@ -117,6 +124,22 @@ def test_pictures_that_are_done_stay() -> None:
         assert (report["finish_reason"], report["usage"]["images"]) == ("cancelled", 1)
         assert sorted(image["finish_reason"] for image in report["images"]) == ["cancelled", "done"]
         assert report["usage"]["evaluations"] == 80, "the denoiser had done both"
+
+    run(scenario())
+
+
+def test_what_the_denoiser_did_for_pictures_that_nobody_waited_for_any_more_is_counted() -> None:
+    async def scenario() -> None:
+        models = DrawModels()
+        door = draw_door(models)
+        await door.answer(draw_call(), DrawClient())
+        assert unsent(door) == (0, 0, 0)
+        models.gates["decode"].clear()
+        drawing = asyncio.create_task(door.answer(draw_call(request_id="mine", n=2), DrawClient()))
+        await until(lambda: len(models.decoded) == 3)
+        await stop(door, "mine")
+        await drawing
+        assert unsent(door) == (2, 80, pytest.approx(0.003)), "40 evaluations and 1.5 ms each"
 
     run(scenario())
 

@@ -23,6 +23,13 @@ FIGURES = (
     ),
     Figure(name="proteus_draw_images_total", meaning="Pictures drawn and sent", label="format", counts=True),
     Figure(
+        name="proteus_draw_unsent_images_total",
+        meaning="Pictures that the denoiser had done and nobody waited for any more",
+        counts=True,
+    ),
+    Figure(name="proteus_draw_unsent_rows_total", meaning="Rows that the denoiser computed for them", counts=True),
+    Figure(name="proteus_draw_unsent_seconds_total", meaning="Their share of the time in its calls", counts=True),
+    Figure(
         name="proteus_draw_output_seconds_total",
         meaning="Time of the pictures that were sent, in its parts",
         label="stage",
@@ -54,6 +61,9 @@ class DrawCounts:
     """Since the start; of one event loop."""
 
     images: Counter[str] = field(default_factory=Counter)  # by format
+    unsent_images: int = 0
+    unsent_rows: int = 0
+    unsent_s: float = 0.0
     output_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(OUTPUT_STAGES, 0.0))
     previews: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "dropped", "failed"), 0))
     preview_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("linear", "decoder"), 0.0))
@@ -76,6 +86,9 @@ class DoorFigures:
             "proteus_draw_admitted_total": {str(name): number for name, number in admission.admitted.items()},
             "proteus_draw_refused_total": admission.refused,
             "proteus_draw_images_total": counts.images,
+            "proteus_draw_unsent_images_total": {"": counts.unsent_images},
+            "proteus_draw_unsent_rows_total": {"": counts.unsent_rows},
+            "proteus_draw_unsent_seconds_total": {"": counts.unsent_s},
             "proteus_draw_output_seconds_total": counts.output_s,
             "proteus_draw_door_previews_total": counts.previews,
             "proteus_draw_door_preview_seconds_total": counts.preview_s,

@@ -74,6 +74,8 @@ class Pictures:
         self._reservation.shrink(self._reservation.vector - self._plan.resources_of_one)
         if picture.sent:
             self._count(picture)
+        elif latent is not None:
+            self._count_unsent(end)
 
     async def _denoise(self, index: int, task: DrawTask) -> tuple[DrawEnd, Floats | None]:
         """The picture's account and its latent, if it was not cancelled."""
@@ -137,3 +139,10 @@ class Pictures:
         }
         for stage, value in seconds.items():
             counts.output_s[stage] += value
+
+    def _count_unsent(self, end: DrawEnd) -> None:
+        """Wasted before the request was cancelled; the denoiser counts what it did not finish itself."""
+        counts = self._studio.counts
+        counts.unsent_images += 1
+        counts.unsent_rows += end.evaluations
+        counts.unsent_s += end.accelerator_us / 1e6
