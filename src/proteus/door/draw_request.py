@@ -141,7 +141,9 @@ def _guidance(request: DrawRequest, limits: DrawLimits) -> float:
 def _number(request: DrawRequest, limits: DrawLimits) -> int:
     if not 1 <= request.n <= limits.max_images:
         raise InvalidRequest(
-            f"n = {request.n:,}", limit=f"1 to [draw] max_images = {limits.max_images}", fix="correct the number, or ask again for the others"
+            f"n = {request.n:,}",
+            limit=f"1 to [draw] max_images = {limits.max_images}",
+            fix="correct the number, or ask again for others",
         )
     return request.n
 
