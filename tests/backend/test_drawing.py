@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from proteus.backend.fleet import Context
-from proteus.errors import BrokenModel, InvalidRequest, QueueFull
+from proteus.errors import BrokenModel, InternalError, InvalidRequest, QueueFull
 from proteus.generation.task import Condition, DrawEmit, DrawEnd, DrawEvent, DrawFailure, DrawTask, Settings
 from proteus.manifest import DrawManifest
 from tests.backend import triton
@@ -78,9 +78,12 @@ class World:
         self.port = port
         self.fleet = models.TritonDrawFleet(MANIFEST)
         self.outputs: dict[str, Any] = {}
+        self.failures: list[Exception] = []  # of the next calls that collect
 
     def request(self, model_name: str, inputs: Any, requested_output_names: list[str], **_: Any) -> SimpleNamespace:
         given = {tensor.name: tensor.as_numpy() for tensor in inputs}
+        if "collect" in given and self.failures:
+            raise self.failures.pop()
         if model_name == "denoiser":
             return SimpleNamespace(exec=lambda decoupled: iter([_response(*self.serve(given))]))
         self.plain.append({"model": model_name, "asked": requested_output_names, **given})
@@ -201,6 +204,28 @@ def test_a_picture_that_fails_is_told_with_the_kind_and_text_of_its_error(world:
     with pytest.raises(type(error)) as caught:
         asyncio.run(asyncio.wait_for(scenario(), 20))
     assert str(caught.value) == str(error)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), KeyError("events")])
+def test_a_collection_that_fails_ends_its_pictures_and_the_next_ones_are_collected(
+    world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    monkeypatch.setattr(sys.modules[f"{ROOM}.collector"], "RETRY_S", 0.0)
+    world.failures.append(failure)
+
+    async def scenario() -> DrawEvent:
+        with pytest.raises(InternalError):
+            async with aclosing(world.fleet.denoise(task(), NO_CONTEXT)) as arriving:
+                await anext(arriving)
+        world.engine.came.clear()
+        async with aclosing(world.fleet.denoise(task(request_key=b"n" * 16), NO_CONTEXT)) as arriving:
+            first = asyncio.ensure_future(anext(arriving))
+            await asyncio.to_thread(world.engine.came.wait, 10)
+            world.engine.taken[-1][1](DrawEvent(step=4, steps=4, clean=latent(4.0), end=END))
+            return await first
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 5)).end == END
+    assert world.engine.cancelled == [b"k" * 16], "the model would have gone on with it"
 
 
 def test_a_stop_arrives_at_the_engine(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -16,12 +17,13 @@ from proteus.backend.fleet import Context
 from proteus.backend.mailbox import Event, Letter
 from proteus.backend.tensors import Array, from_bytes
 from proteus.contract import MAILBOX_KEY_BYTES, ModelSpec
-from proteus.errors import ProteusError, Unavailable
+from proteus.errors import InternalError, ProteusError, Unavailable
 
 SILENCE_S = 5.0  # of a model that answers every second; then it is taken for dead
 RETRY_S = 0.2
 TRUE = np.array([True])
 NO_CONTEXT = Context(parameters={})
+log = logging.getLogger(__name__)
 
 
 class Collector(Generic[Event]):
@@ -64,20 +66,27 @@ class Collector(Generic[Event]):
     async def _collect(self) -> None:
         """Hand events round for as long as a request is open; when the model is gone, end them all with an error."""
         while self._open or self._left_behind:
-            inputs = {"mailbox": from_bytes(self._mailbox), "collect": TRUE}
             try:
-                async with asyncio.timeout(SILENCE_S):
-                    outputs = await self._caller.call_decoupled(self._model, inputs, NO_CONTEXT)
+                letters = await self._collected()
             except TimeoutError:
                 await self._fail_all(self._silent())
                 continue
             except ProteusError as error:
                 await self._fail_all(error)
                 continue
+            except Exception:  # whatever it is, nobody may be left to wait: the system gave no thread, for one
+                log.exception("events of %s could not be collected", self._model.name)
+                await self._fail_all(InternalError())
+                continue
             await self._stop_left_behind()
-            for letter in self._unpack(outputs):
+            for letter in letters:
                 if (arrived := self._open.get(letter.request_key)) is not None:
                     arrived.put_nowait(letter.content)
+
+    async def _collected(self) -> list[Letter[Event]]:
+        inputs = {"mailbox": from_bytes(self._mailbox), "collect": TRUE}
+        async with asyncio.timeout(SILENCE_S):
+            return list(self._unpack(await self._caller.call_decoupled(self._model, inputs, NO_CONTEXT)))
 
     async def _fail_all(self, error: ProteusError) -> None:
         # Events may lie in an answer that nobody waits for any more: none of these requests can go on.
@@ -91,7 +100,7 @@ class Collector(Generic[Event]):
         """The model answers again, and whoever waited for these has been told that it does not."""
         keys, self._left_behind = self._left_behind, set()
         for key in keys:
-            with suppress(ProteusError):
+            with suppress(Exception):  # the model computes for nobody then, no worse
                 await self.stop(key)
 
     def _silent(self) -> Unavailable:
