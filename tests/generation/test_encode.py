@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -86,10 +88,24 @@ def described(text: str) -> bytes:
     return file.getvalue()
 
 
+def vast() -> bytes:
+    """A PNG whose header says 60,000 x 60,000."""
+    file = encode(picture(), "png", quality=90)
+    header = b"IHDR" + struct.pack(">II", 60_000, 60_000) + file[24:29]
+    return file[:12] + header + struct.pack(">I", zlib.crc32(header)) + file[33:]
+
+
 @pytest.mark.parametrize(
     "file",
-    [b"", b"no picture", encode(picture(), "png", quality=90, settings=SETTINGS)[:40], described("a day at sea")],
-    ids=["nothing", "text", "cut", "another's words"],
+    [
+        b"",
+        b"no picture",
+        encode(picture(), "png", quality=90, settings=SETTINGS)[:40],
+        described("a day at sea"),
+        described("[" * 10_000),
+        vast(),
+    ],
+    ids=["nothing", "text", "cut", "another's words", "nested deeply", "a header of gigapixels"],
 )
 def test_a_file_that_is_not_ours_is_said_to_be_none(file: bytes) -> None:
     with pytest.raises(InvalidPicture, match="fix: give a file as `draw` made it"):

@@ -42,7 +42,7 @@ def settings_of(file: bytes) -> dict[str, Any]:
         with Image.open(io.BytesIO(file), formats=("PNG", "JPEG", "WEBP")) as image:
             text = image.info.get(NAME) or image.getexif().get(ExifTags.Base.ImageDescription)
         settings = json.loads(text or "")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, Image.DecompressionBombError) as error:
         raise InvalidPicture(
             "the file carries no settings of a drawn picture", fix="give a file as `draw` made it"
         ) from error
