@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import sleep
@@ -13,9 +15,11 @@ import tritonclient.grpc
 
 from proteus.launcher import Server
 from proteus.launcher.processes import is_alive
+from tests import tiny_diffusers
 
 HERE = Path(__file__).parent
-DEMO = HERE.parents[1] / "deployments" / "demo.toml"
+ROOT = HERE.parents[1]
+DEMO = ROOT / "deployments" / "demo.toml"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,6 +32,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Serves the demo deployment for the whole session. A test that kills a part of it waits until it is ready."""
     with Server(DEMO, log=tmp_path_factory.mktemp("server") / "server.log") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def draw_deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Deployment file of random weights that only draw, as `python -m export` makes it of a diffusers folder."""
+    folder = tmp_path_factory.mktemp("draw")
+    tiny_diffusers.sd15(folder / "sd15")
+    command = [sys.executable, "-m", "export", str(folder / "sd15"), "--out", str(folder / "out")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder / "out" / "deployment.toml"
+
+
+@pytest.fixture(scope="session")
+def draw_server(draw_deployment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serves it for the whole session."""
+    with Server(draw_deployment, log=tmp_path_factory.mktemp("draw_server") / "server.log") as running:
         yield running
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +18,8 @@ from tritonclient.utils import np_to_triton_dtype
 
 from proteus.client import Client, ConnectionFailed, Drawing, Preview, ServerError
 from proteus.launcher import Server
-from tests import tiny_diffusers
 from tests.server.figures import metrics, until
 
-ROOT = Path(__file__).parents[2]
 PROMPT = "a red circle at the top left"
 # Requests that have nothing in common but the prompt.
 COMPANY: tuple[dict[str, Any], ...] = (
@@ -38,15 +33,9 @@ COMPANY: tuple[dict[str, Any], ...] = (
 LONG: dict[str, Any] = {"steps": 100, "n": 8, "size": "48x48"}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Serves a deployment that only draws, as `python -m export` makes it of a diffusers folder."""
-    folder = tmp_path_factory.mktemp("draw")
-    tiny_diffusers.sd15(folder / "sd15")
-    command = [sys.executable, "-m", "export", str(folder / "sd15"), "--out", str(folder / "out")]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    with Server(folder / "out" / "deployment.toml", log=folder / "server.log") as running:
-        yield running
+@pytest.fixture
+def server(draw_server: Server) -> Server:
+    return draw_server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Raw requests to the `chat` model over gRPC, for what the client library would never send."""
+"""Raw requests to the doors over gRPC, for what the client library would never send."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def document(question: str = "What colour is the circle?", pictures: int = 1, **
     return json.dumps({"messages": [{"role": "user", "content": content}], **fields}).encode()
 
 
-def message(text: bytes, pictures: list[bytes]) -> Any:
-    request = service_pb2.ModelInferRequest(model_name="chat")
+def message(text: bytes, pictures: list[bytes], model: str = "chat") -> Any:
+    request = service_pb2.ModelInferRequest(model_name=model)
     tensors = [("request", "BYTES", 1, struct.pack("<I", len(text)) + text)]
     if pictures:
         tensors.append(("image_bytes", "UINT8", sum(map(len, pictures)), b"".join(pictures)))
@@ -39,9 +39,9 @@ def message(text: bytes, pictures: list[bytes]) -> Any:
     return request
 
 
-def error_of(grpc_url: str, text: bytes, pictures: list[bytes], **parameters: str) -> str:
+def error_of(grpc_url: str, text: bytes, pictures: list[bytes], *, model: str = "chat", **parameters: str) -> str:
     """The error text that the server answers with; "" if it answers without one."""
-    request = message(text, pictures)
+    request = message(text, pictures, model)
     for name, value in parameters.items():
         request.parameters[name].string_param = value
     with grpc.insecure_channel(grpc_url) as channel:
