@@ -15,7 +15,6 @@ import tritonclient.grpc
 
 from proteus.launcher import Server
 from proteus.launcher.processes import is_alive
-from tests import tiny_diffusers
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -38,6 +37,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def draw_deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Deployment file of random weights that only draw, as `python -m export` makes it of a diffusers folder."""
+    from tests import tiny_diffusers
+
     folder = tmp_path_factory.mktemp("draw")
     tiny_diffusers.sd15(folder / "sd15")
     command = [sys.executable, "-m", "export", str(folder / "sd15"), "--out", str(folder / "out")]
