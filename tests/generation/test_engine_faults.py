@@ -262,6 +262,26 @@ def test_a_failure_that_is_no_pictures_own_ends_the_engine_and_everyone_is_told(
     assert_empty(own_engine)
 
 
+def test_who_had_left_the_batch_is_told_as_well_when_the_engine_ends(
+    own_engine: DenoiseEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(DenoiseEngine, "_ended_by", broken)
+    holding, gate = held(own_engine)
+    leaving = Painter(own_engine).submit()
+    leaving.cancel()
+    gate.opened.set()
+    assert [type(painter.wait().error) for painter in (leaving, holding)] == [Unavailable] * 2
+    own_engine.close()
+    assert_empty(own_engine)
+
+
+def test_previews_may_be_as_rare_as_numbers_get(engine: DenoiseEngine) -> None:
+    assert len(draw(engine, preview_every=1, max_previews_per_s=5e-324).previews) == 1
+
+
 def test_200_pictures_cancelled_at_random_moments_leave_nothing_and_change_no_other(engine: DenoiseEngine) -> None:
     """From four threads at once: some while they wait, some at any step, some before or just as they are submitted."""
     kept = [

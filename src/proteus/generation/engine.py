@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from proteus.cost.draw import LatentGrid
 from proteus.errors import InternalError, ProteusError, Unavailable
 from proteus.generation.bucket import Drawing
 from proteus.generation.counts import Counts
@@ -32,7 +33,6 @@ from proteus.limits import Denoiser
 from proteus.manifest import DrawManifest
 
 GRAPH = "denoiser.onnx"
-PATCH = 2  # latents a token of a transformer, along each side
 log = logging.getLogger(__name__)
 Outcome = tuple[LivePicture, DrawEvent | DrawFailure]
 
@@ -43,6 +43,7 @@ class DenoiseEngine:
     def __init__(self, folder: Path, manifest: DrawManifest, limits: Denoiser) -> None:
         self._manifest, self._max_rows = manifest, limits.max_rows
         self._fit = Fit(manifest)
+        self._patch = LatentGrid.from_manifest(manifest).patch
         self._schedule = NoiseSchedule.of(manifest)
         self._sampler_on = lru_cache(MAX_KEPT_GRIDS)(Sampler)
         self._denoiser = OnnxDenoiser(folder / GRAPH, manifest, max_rows=limits.max_rows, threads=limits.threads)
@@ -116,7 +117,7 @@ class DenoiseEngine:
 
     def _start(self, settings: Settings) -> Trajectory:
         height, width = self._fit.size_of(settings)
-        tokens = height * width if self._manifest.family == "unet" else height * width // PATCH**2
+        tokens = height * width // self._patch**2
         sampler = self._sampler_on(self._schedule.grid(settings.steps, settings.sampler, tokens))
         shape = (self._manifest.latent_channels, height, width)
         return sampler.start(noise(settings.seed, settings.image_index, INITIAL, shape))
@@ -130,7 +131,9 @@ class DenoiseEngine:
         finally:
             with self._lock:
                 self._closed = True
-                left = [self._live.pop(drawing) for drawing in self._batch.end_all()]
+                self._batch.end_all()
+                left = list(self._live.values())
+                self._live.clear()
                 for picture in left:
                     self._counts.ended(Unavailable.code, picture.spent)
             for picture in left:

@@ -45,8 +45,8 @@ class LivePicture:
         )
         self._guidance = settings.guidance
         self._steps, self._preview_every = settings.steps, settings.preview_every
-        self._preview_gap_ns = int(1e9 / settings.max_previews_per_s)
-        self._preview_from_ns = 0
+        self._preview_gap_ns = 1e9 / settings.max_previews_per_s
+        self._preview_from_ns = 0.0
         self._previewed_step = 0
         self._emit = emit
         self._submitted_ns = time.monotonic_ns()
