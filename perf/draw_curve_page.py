@@ -69,12 +69,12 @@ def plot(points: Sequence[Point], file: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     sampler, _, guidance = REFERENCE
     rows = (
         ("sampler", [point for point in points if point.guidance == guidance]),
-        ("guidance", [point for point in points if point.sampler == sampler]),
+        ("guidance", sorted((point for point in points if point.sampler == sampler), key=lambda point: point.guidance)),
     )
     columns = (("core_s", "core seconds of a picture"), ("evaluations", "evaluations of a picture (NFE)"))
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 8), sharey=True, layout="constrained")
@@ -82,6 +82,9 @@ def plot(points: Sequence[Point], file: Path) -> None:
         for axis, (cost, label) in zip(row, columns, strict=True):
             _lines(axis, shown, key, cost)
             axis.set(xscale="log", xlabel=label, ylabel="exact pictures", ylim=(0, 1))
+            axis.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+            axis.xaxis.set_minor_formatter(ticker.NullFormatter())
             axis.grid(alpha=0.25)
             axis.legend(title=key, fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)

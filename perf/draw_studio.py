@@ -162,7 +162,12 @@ class Diffusers:
     def __init__(self, checkpoint: Path, manifest: DrawManifest) -> None:
         import torch
         from diffusers import DiffusionPipeline, EulerDiscreteScheduler
+        from diffusers.utils import logging as diffusers_logging
+        from transformers.utils import logging as transformers_logging
 
+        for library in (diffusers_logging, transformers_logging):  # they write over our bar
+            library.set_verbosity_error()
+            library.disable_progress_bar()
         torch.set_num_threads(1)
         self._manifest, self._torch = manifest, torch
         self._pipeline = DiffusionPipeline.from_pretrained(checkpoint, dtype=torch.float32, local_files_only=True)
