@@ -29,6 +29,7 @@ ROWS = (
     {"configs", "estimate", "pbtxt"},
     {"backend"},
     {"door"},
+    {"estimate_draw"},
     {"client"},
     {"launcher"},
     {"cli"},
@@ -109,9 +110,9 @@ def test_only_the_backend_room_knows_triton() -> None:
 
 def test_serving_code_never_imports_torch() -> None:
     # Other engines, each in an environment of its own; what makes graphs as export does; what compares with torch.
-    apart = [
-        ROOT / "perf" / name for name in ("peers", "graphs.py", "graph_variants.py", "kv_memory.py", "sampling.py")
-    ]
+    names = ("peers", "graphs.py", "graph_variants.py", "kv_memory.py", "sampling.py")
+    drawing = ("draw_checkpoint.py", "draw_loops.py", "draw_studio.py")
+    apart = [ROOT / "perf" / name for name in (*names, *drawing)]
     for file in python_files("src", "model_repository", "client", "perf"):
         if any(file.is_relative_to(path) for path in apart):
             continue

@@ -74,17 +74,6 @@ def test_a_deployment_makes_smaller_what_its_tier_makes_smaller() -> None:
     assert (bare["given_px"], bare["downscaled"]) == ([4000, 3000], False)
 
 
-def test_drawing_is_counted_in_latent_tokens_and_evaluations() -> None:
-    told = document("--draw", "1024x1024", "--steps", "28", "--branches", "2")
-    assert told == {
-        "latent_tokens": 4096,
-        "steps": 28,
-        "branches": 2,
-        "evaluations": 56,
-        "token_passes": 4096 * 56,
-    }
-
-
 def test_flamingo_and_fastv_are_options_over_the_same_encoder() -> None:
     sizes = ["--image-size", "400x300", "--image-size", "300x400", "--checkpoint", str(DEMO.checkpoint_path)]
     plain, seen, pruned = (
@@ -131,7 +120,6 @@ def test_audio_without_an_end_is_wrong_usage() -> None:
         (["--image-size", "wide"], ["size 'wide'", "write it like 640x480"]),
         (["--image-size", "4x0"], ["size '4x0'"]),
         (["--video-size", "640x480x8"], ["reads no video"]),
-        (["--draw", "640x480x3"], ["'640x480x3'"]),
         ([], ["nothing to estimate", "--image-size"]),
     ],
 )

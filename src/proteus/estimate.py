@@ -11,7 +11,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from proteus.cost.buckets import Bucket
-from proteus.cost.draw import DrawCost, LatentGrid, plan_draw
 from proteus.cost.fusion import FlamingoContract, PruneAfter
 from proteus.cost.planner import MediaCost, Planner, picture_buckets
 from proteus.cost.report import Estimate, Line
@@ -192,13 +191,6 @@ def deployment_buckets(deployment: Path) -> tuple[Bucket, ...]:
     return picture_buckets(Planner(family=load_family(loaded.checkpoint_path), tiers=loaded.tiers), loaded.image)
 
 
-def estimate_draw(size: str, *, steps: int, branches: int, checkpoint: Path | None) -> DrawCost:
-    """Cost of drawing "WxH"; the latent grid is that of a diffusers folder, or 8 px a latent and 2 latents a token."""
-    width_px, height_px = _picture(size).upright_px
-    grid = LatentGrid.from_checkpoint(checkpoint) if checkpoint is not None else LatentGrid()
-    return plan_draw(width_px, height_px, steps=steps, branches=branches, grid=grid)
-
-
 def parse_size(text: str) -> tuple[int, ...]:
     """ "640x480" or, for video, "640x480x32"; raises InvalidRequest."""
     match = SIZE.fullmatch(text)
@@ -207,11 +199,17 @@ def parse_size(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in match.groups() if number is not None)
 
 
-def _picture(text: str) -> PictureHeader:
+def parse_picture_size(text: str) -> tuple[int, int]:
+    """ "640x480"; raises InvalidRequest."""
     sides = parse_size(text)
     if len(sides) != 2:
         raise InvalidRequest(f"picture size {text[:40]!r}", limit="WIDTHxHEIGHT", fix="write it like 640x480")
-    return PictureHeader(format="png", width_px=sides[0], height_px=sides[1])
+    return sides[0], sides[1]
+
+
+def _picture(text: str) -> PictureHeader:
+    width_px, height_px = parse_picture_size(text)
+    return PictureHeader(format="png", width_px=width_px, height_px=height_px)
 
 
 def _read_all(paths: Sequence[Path]) -> Iterator[tuple[str, MediaHeader, int]]:

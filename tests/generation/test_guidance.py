@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from proteus.generation.guidance import branches, combine
-from proteus.generation.task import Settings
 from tests.generation.schedulers import random_noise
-
-SETTINGS = Settings(width_px=64, height_px=64, steps=20, guidance=3.0, sampler="euler", seed=1)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +14,7 @@ SETTINGS = Settings(width_px=64, height_px=64, steps=20, guidance=3.0, sampler="
 def test_guidance_takes_a_second_branch_unless_the_denoiser_is_told_it(
     guidance: float, embedded: bool, rows: int
 ) -> None:
-    assert branches(replace(SETTINGS, guidance=guidance), embedded) == rows
+    assert branches(guidance, embedded) == rows
 
 
 @pytest.mark.parametrize("guidance", [1.5, 3.0, 7.5])

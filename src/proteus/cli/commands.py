@@ -22,7 +22,7 @@ from proteus.client.bill import bill_json, bill_lines
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
 from proteus.client.wire import MODELS, Model
-from proteus.limits import TierName
+from proteus.limits import SamplerName, TierName
 
 app = typer.Typer(
     help="Ask about pictures, and have them drawn, through NVIDIA Triton.",
@@ -181,7 +181,7 @@ def cost(
     image_size: Annotated[list[str] | None, typer.Option(metavar="WxH", help="A picture without a file.")] = None,
     video_size: Annotated[list[str] | None, typer.Option(metavar="WxHxFRAMES", help="A sampled clip.")] = None,
     audio_seconds: Annotated[list[float] | None, typer.Option(min=0, max=1e6, help="Audio without a file.")] = None,
-    text: Annotated[str | None, typer.Option(help="The question.", show_default=False)] = None,
+    text: Annotated[str | None, typer.Option(help="The question, or the prompt.", show_default=False)] = None,
     max_tokens: Annotated[int, typer.Option(min=0, help="The longest answer.")] = 0,
     detail: Annotated[TierName, typer.Option(help="Tier of the pictures.")] = "auto",
     kv_bytes: Annotated[
@@ -197,39 +197,19 @@ def cost(
         int | None, typer.Option(min=1, help="As FastV: layers that see every visual token.")
     ] = None,
     prune_drop: Annotated[float, typer.Option(min=0, max=1, help="With --prune-after: share that is dropped.")] = 0.5,
-    draw: Annotated[str | None, typer.Option(metavar="WxH", help="A picture to draw instead.")] = None,
-    steps: Annotated[int, typer.Option(help="Denoise steps.")] = 20,
-    branches: Annotated[int, typer.Option(help="Guidance branches: 2, or 1 without guidance.")] = 2,
+    draw: Annotated[str | None, typer.Option(metavar="WxH", help="Pictures to draw instead.")] = None,
+    steps: Annotated[int | None, typer.Option(help="With --draw: denoise steps.")] = None,
+    guidance: Annotated[float | None, typer.Option(help="With --draw: 1 is none, and costs half.")] = None,
+    sampler: Annotated[SamplerName | None, typer.Option(help="With --draw.", show_default=False)] = None,
+    n: Annotated[int, typer.Option("--n", help="With --draw: so many pictures.")] = 1,
+    negative_prompt: Annotated[str, typer.Option("--negative", help="With --draw and --text.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
-    """What a request would cost, from file headers alone: tokens, encoder work, KV memory."""
-    from proteus.cost.fusion import FlamingoContract, PruneAfter
-    from proteus.cost.report import draw_table, estimate_document, estimate_lines, estimate_table
-    from proteus.estimate import Wanted, estimate_draw, estimate_request
-
-    wanted = Wanted(
-        files=files or (),
-        image_sizes=image_size or (),
-        video_sizes=video_size or (),
-        audio_seconds=audio_seconds or (),
-        text=text,
-        max_tokens=max_tokens,
-        tier=detail,
-        kv_value_bytes=kv_bytes,
-        frames_per_s=frames_per_s,
-        max_frames=max_frames,
-        fusion=FlamingoContract(resampled_rows=resample, cross_every=cross_every) if resample is not None else None,
-        pruning=PruneAfter(layer=prune_after, drop=prune_drop) if prune_after is not None else None,
-    )
-    with told_plainly():
-        if draw is not None:
-            drawn = estimate_draw(draw, steps=steps, branches=branches, checkpoint=checkpoint)
-            _print(asdict(drawn) if as_json else draw_table(draw, drawn))
-            return
-        estimate = estimate_request(wanted, checkpoint=checkpoint, deployment=deployment)
-    if not as_json:
-        typer.echo(estimate_lines(estimate))
-    _print(estimate_document(estimate) if as_json else estimate_table(estimate))
+    """What a request would cost, from file headers alone: tokens, encoder work, KV memory; or what a drawing would."""
+    if draw is not None:
+        _cost_of_drawing(locals())
+    else:
+        _cost_of_reading(locals())
 
 
 @app.command()
@@ -263,6 +243,51 @@ def demo(
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+def _cost_of_reading(given: Mapping[str, Any]) -> None:
+    from proteus.cost.fusion import FlamingoContract, PruneAfter
+    from proteus.cost.report import estimate_document, estimate_lines, estimate_table
+    from proteus.estimate import Wanted, estimate_request
+
+    resample, prune_after = given["resample"], given["prune_after"]
+    wanted = Wanted(
+        files=given["files"] or (),
+        image_sizes=given["image_size"] or (),
+        video_sizes=given["video_size"] or (),
+        audio_seconds=given["audio_seconds"] or (),
+        text=given["text"],
+        max_tokens=given["max_tokens"],
+        tier=given["detail"],
+        kv_value_bytes=given["kv_bytes"],
+        frames_per_s=given["frames_per_s"],
+        max_frames=given["max_frames"],
+        fusion=FlamingoContract(resampled_rows=resample, cross_every=given["cross_every"]) if resample else None,
+        pruning=PruneAfter(layer=prune_after, drop=given["prune_drop"]) if prune_after else None,
+    )
+    with told_plainly():
+        estimate = estimate_request(wanted, checkpoint=given["checkpoint"], deployment=given["deployment"])
+    if not given["as_json"]:
+        typer.echo(estimate_lines(estimate))
+    _print(estimate_document(estimate) if given["as_json"] else estimate_table(estimate))
+
+
+def _cost_of_drawing(given: Mapping[str, Any]) -> None:
+    from proteus.cost.report import draw_document, draw_table
+    from proteus.estimate_draw import WantedDrawing, estimate_draw
+
+    wanted = WantedDrawing(
+        size=given["draw"],
+        steps=given["steps"],
+        guidance=given["guidance"],
+        sampler=given["sampler"],
+        images=given["n"],
+        prompt=given["text"],
+        negative_prompt=given["negative_prompt"],
+    )
+    with told_plainly():
+        estimate = estimate_draw(wanted, checkpoint=given["checkpoint"], deployment=given["deployment"])
+    _print(draw_document(estimate) if given["as_json"] else draw_table(estimate))
 
 
 def _print(content: Table | Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from proteus.cost.draw import DrawCost
 from proteus.cost.planner import MediaCost
 from proteus.cost.vector import ResourceVector
+from proteus.limits import SamplerName
 
 MIB, GIGA = 1 << 20, 1e9
 WHOLE_FROM = 1000  # a table gives no decimals from here on
@@ -44,6 +45,23 @@ class Estimate:
     def prompt_tokens(self) -> int:
         """N_in = text + special + Σ visual tokens (design.md §4)."""
         return self.total.text_tokens + self.total.visual_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawEstimate:
+    """A whole request to draw."""
+
+    size: str  # "64x64"
+    guidance: float
+    sampler: SamplerName
+    images: int
+    cost: DrawCost  # of each picture
+    text_tokens: int | None  # of all guidance branches; None: no text was given
+
+    @property
+    def total(self) -> ResourceVector:
+        """The vector that admission would reserve."""
+        return self.cost.resources(images=self.images, text_tokens=self.text_tokens or 0)
 
 
 COLUMNS = ("visual tokens", "text tokens", "patches", "encoder GFLOP", "decode MiB", "KV MiB", "cross KV MiB")
@@ -83,20 +101,40 @@ def estimate_document(estimate: Estimate) -> dict[str, object]:
     }
 
 
-def draw_table(name: str, cost: DrawCost) -> Table:
-    """One row: latent tokens, evaluations, token passes."""
-    table = Table(box=box.SIMPLE_HEAD, title="cost of drawing", title_justify="left")
-    table.add_column("picture")
-    for column in ("latent tokens N_z", "steps x branches", "evaluations", "token passes"):
+def draw_table(estimate: DrawEstimate) -> Table:
+    """One row: latent tokens of a picture; evaluations, token passes and text tokens of all of them."""
+    cost, total = estimate.cost, estimate.total
+    pictures = f"{estimate.images:,} picture{'s' if estimate.images > 1 else ''} of {estimate.size}"
+    table = Table(
+        box=box.SIMPLE_HEAD, title=f"cost of drawing {pictures} with {estimate.sampler}", title_justify="left"
+    )
+    for column in ("latent tokens N_z", "steps x branches", "evaluations", "token passes", "text tokens"):
         table.add_column(column, justify="right", overflow="fold")
     table.add_row(
-        name,
         f"{cost.latent_tokens:,}",
-        f"{cost.steps} x {cost.branches}",
-        f"{cost.evaluations:,}",
-        f"{cost.token_passes:,}",
+        f"{cost.steps:,} x {cost.branches}",
+        f"{total.evaluations:,}",
+        f"{total.token_passes:,}",
+        "" if estimate.text_tokens is None else f"{estimate.text_tokens:,}",
     )
     return table
+
+
+def draw_document(estimate: DrawEstimate) -> dict[str, object]:
+    """In the words of the request document, and of `usage` in the report that ends a drawing."""
+    total = estimate.total
+    return {
+        "size": estimate.size,
+        "steps": estimate.cost.steps,
+        "guidance": estimate.guidance,
+        "sampler": estimate.sampler,
+        "images": estimate.images,
+        "text_tokens": estimate.text_tokens,
+        "evaluations": total.evaluations,
+        "branches": estimate.cost.branches,
+        "latent_tokens": estimate.cost.latent_tokens,
+        "token_passes": total.token_passes,
+    }
 
 
 def _line_document(line: Line) -> dict[str, object]:

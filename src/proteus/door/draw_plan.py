@@ -88,8 +88,8 @@ class DrawPreparation:
     """Works in threads of its own, so that the door's event loop stays free."""
 
     def __init__(self, limits: DrawLimits, manifest: DrawManifest, tokenizer: PromptTokenizer, *, threads: int) -> None:
-        self._limits, self._manifest, self._tokenizer = limits, manifest, tokenizer
-        self._grid = LatentGrid.from_manifest(manifest)
+        self._limits = limits
+        self._planner = DrawPlanner(limits, manifest, tokenizer)
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="prepare_draw")
 
     async def parse(self, call: Call, watch: Stopwatch) -> ParsedDraw:
@@ -108,32 +108,45 @@ class DrawPreparation:
             return ParsedDraw(request=request, deadline_s=call.deadline_s(request, arrived_s))
 
     def _plan(self, parsed: ParsedDraw, watch: Stopwatch) -> DrawPlan:
-        request = parsed.request
         with watch.stage("plan"):
-            wish = Wish.of(request, self._limits)
-            pictures = self._pictures(request, wish)
-            num_branches = branches(pictures[0], self._manifest.embedded_guidance)
-            prompt, negative = self._texts(request)
-            cost = plan_draw(
-                wish.width_px,
-                wish.height_px,
-                steps=wish.steps,
-                branches=num_branches,
-                grid=self._grid,
-                sampler=wish.sampler,
-            )
-            plan = DrawPlan(
-                request=request,
-                wish=wish,
-                prompt=prompt,
-                negative=negative if num_branches > 1 else None,
-                pictures=pictures,
-                cost=cost,
-                revision=self._manifest.revision,
-                deadline_s=parsed.deadline_s,
-            )
-            _check_file(plan)
-            return plan
+            return self._planner.plan(parsed.request, parsed.deadline_s)
+
+
+class DrawPlanner:
+    """What a request comes to. `proteus cost` asks it as well."""
+
+    def __init__(self, limits: DrawLimits, manifest: DrawManifest, tokenizer: PromptTokenizer) -> None:
+        self._limits, self._manifest, self._tokenizer = limits, manifest, tokenizer
+        self._grid = LatentGrid.from_manifest(manifest)
+
+    def plan(self, request: DrawRequest, deadline_s: float | None = None) -> DrawPlan:
+        """Raises InvalidRequest and PromptTooLong."""
+        wish = Wish.of(request, self._limits)
+        prompt, negative = self._texts(request)
+        cost = self.cost(wish)
+        plan = DrawPlan(
+            request=request,
+            wish=wish,
+            prompt=prompt,
+            negative=negative if cost.branches > 1 else None,
+            pictures=self._pictures(request, wish),
+            cost=cost,
+            revision=self._manifest.revision,
+            deadline_s=deadline_s,
+        )
+        _check_file(plan)
+        return plan
+
+    def cost(self, wish: Wish) -> DrawCost:
+        """Of one of the pictures, whatever the prompt says."""
+        return plan_draw(
+            wish.width_px,
+            wish.height_px,
+            steps=wish.steps,
+            branches=branches(wish.guidance, self._manifest.embedded_guidance),
+            grid=self._grid,
+            sampler=wish.sampler,
+        )
 
     def _pictures(self, request: DrawRequest, wish: Wish) -> tuple[Settings, ...]:
         seed = secrets.randbelow(CHOSEN_SEEDS) if request.seed is None else request.seed

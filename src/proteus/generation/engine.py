@@ -65,7 +65,7 @@ class DenoiseEngine:
             emit,
             trajectory=self._start(task.settings),
             size=self._fit.size_of(task.settings),
-            num_branches=branches(task.settings, self._manifest.embedded_guidance),
+            num_branches=branches(task.settings.guidance, self._manifest.embedded_guidance),
         )
         with self._lock:
             if self._closed:

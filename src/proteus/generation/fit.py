@@ -28,7 +28,7 @@ class Fit:
         """Raises InvalidRequest naming what does not fit."""
         self._check_settings(task.settings)
         self._check_condition("the prompt's", task.prompt)
-        if branches(task.settings, self._manifest.embedded_guidance) == 2:
+        if branches(task.settings.guidance, self._manifest.embedded_guidance) == 2:
             if task.negative is None:
                 raise InvalidRequest(
                     f"guidance = {task.settings.guidance:g} has no negative condition",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from proteus.generation.task import Floats, Settings
+from proteus.generation.task import Floats
 
 
-def branches(settings: Settings, embedded: bool) -> int:
+def branches(guidance: float, embedded: bool) -> int:
     """1 without guidance, or where the denoiser takes guidance as an input (`embedded`); 2 otherwise."""
-    return 1 if embedded or settings.guidance == 1 else 2
+    return 1 if embedded or guidance == 1 else 2
 
 
 def combine(prompt: Floats, negative: Floats, guidance: float) -> Floats:
