@@ -1,4 +1,4 @@
-"""A linear map from latents to colours, so that a preview costs no decoder: least squares over drawn pictures.
+"""A linear map from latents to colours, so that a preview costs no decoder, fitted to drawn pictures.
 
 n pictures, Z latent channels, h and w sides in latents, f px a latent.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from export.diffusion_checkpoint import Parts
 from export.diffusion_graphs import DrawShape
@@ -15,6 +16,9 @@ from export.world.wish import drawing
 
 PICTURES, BATCH = 500, 50
 LEAST_SIDE_PX = 64
+# Standard deviation, beside about 1 of the latents together: what a preview gets is only an estimate. Without it,
+# channels that an autoencoder hardly uses get large weights, and the estimate's errors in them drown the picture.
+NOISE = 0.1
 
 
 @torch.no_grad()
@@ -31,8 +35,14 @@ def preview_map(parts: Parts, shape: DrawShape) -> list[list[float]]:
         painted = (parts.vae.decode(codes).sample / 2 + 0.5).clamp(0, 1)
         latents.append(((codes - shift) * scale).movedim(1, -1).flatten(0, 2))
         colours.append(torch.nn.functional.avg_pool2d(painted, shape.vae_factor).movedim(1, -1).flatten(0, 2))
-    known = torch.cat(latents).double()
-    known = torch.cat([known, torch.ones(len(known), 1, dtype=torch.float64)], dim=1)  # (n h w, Z + 1)
-    solved = torch.linalg.lstsq(known, torch.cat(colours).double(), driver="gelsd").solution
+    return fit(torch.cat(latents), torch.cat(colours))
+
+
+def fit(latents: Tensor, colours: Tensor) -> list[list[float]]:
+    """(Z + 1, 3), from latents (N, Z) and colours (N, 3): least squares for latents with NOISE on every channel."""
+    known = torch.cat([latents, torch.ones(len(latents), 1)], dim=1).double()
+    noise = torch.full((known.shape[1],), NOISE**2 * len(latents), dtype=torch.float64)
+    noise[-1] = 0.0
+    solved = torch.linalg.solve(known.T @ known + noise.diag(), known.T @ colours.double())
     rounded: list[list[float]] = solved.numpy().round(6).tolist()
     return rounded

@@ -121,14 +121,16 @@ def _manifest(parts: Parts, shape: DrawShape, comparisons: tuple[Comparison, ...
 def _prepare(staged: Layout, layout: Layout, parts: Parts, shape: DrawShape) -> None:
     """Put the checkpoint's texts and the deployment file in their places, so that a bad one stops before the work."""
     _copy_texts(staged.root / staged.checkpoint, parts)
-    demo = layout.root == DRAW_DEMO.root and layout.checkpoint == DRAW_DEMO.checkpoint
+    demo = layout is DRAW_DEMO
     # Serving the demo reads the checkpoint's own folder; elsewhere it reads the copy.
     check_tokenizers(parts, shape, parts.checkpoint.folder if demo else staged.root / staged.checkpoint)
     target, source = staged.root / staged.deployment, layout.root / layout.deployment
+    if demo and not Deployment.load(source).draws:
+        raise DeploymentError(f"{source} has no draw_checkpoint", fix=f'set draw_checkpoint = "../{layout.checkpoint}"')
     target.parent.mkdir(parents=True, exist_ok=True)
     if not source.exists():
         target.write_text(_fitted(fresh_text(layout), parts, shape), encoding="utf-8")
-    elif demo or Deployment.load(source).draws:
+    elif Deployment.load(source).draws:
         shutil.copyfile(source, target)
     else:
         text = source.read_text(encoding="utf-8")

@@ -134,10 +134,3 @@ def test_deployment_folder_serves_the_drawing_models_alone(exported: Exported) -
     assert limits.default_px[0] % multiple_px == 0 and limits.min_side_px <= limits.default_px[0] <= limits.max_side_px
     for text in manifest.text_inputs:
         assert (deployment.drawing.checkpoint_path / text.folder / "tokenizer.json").is_file()
-
-
-def test_preview_map_is_right_on_average(exported: Exported) -> None:
-    """A mistake in scaling or in the order of channels would move the mean."""
-    from export.diffusion_preview import preview_map
-
-    assert preview_map(exported.parts, exported.shape) == DrawManifest.load(exported.repository).preview

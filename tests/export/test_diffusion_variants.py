@@ -11,6 +11,7 @@ from diffusers.models.attention import BasicTransformerBlock
 from export.diffusion_checkpoint import load_parts, read_draw_checkpoint
 from export.diffusion_graphs import DrawShape, draw_graphs, replaced
 from export.diffusion_parity import CHECKS
+from export.diffusion_preview import fit
 from export.onnx_graph import export_graph
 from export.unet_blocks import LeanTransformer, lean_block
 from tests import tiny_diffusers
@@ -35,6 +36,15 @@ def test_flux_without_embedded_guidance_has_no_such_input(tmp_path: Path) -> Non
     graph = next(graph for graph in draw_graphs(parts, shape) if graph.name == "denoiser")
     assert [port.name for port in graph.inputs] == ["latents", "timestep", "text_states", "pooled"]
     assert len(list(CHECKS["denoiser"](export_graph(graph, tmp_path), parts, shape))) == 3
+
+
+def test_preview_map_finds_the_colours_and_gives_silent_channels_no_weight() -> None:
+    generator = torch.Generator().manual_seed(0)
+    latents = torch.randn(4000, 3, generator=generator) * torch.tensor([1.0, 2.0, 0.01])
+    colours = 0.5 + latents @ torch.tensor([[0.1, 0.0, -0.1], [0.0, 0.05, 0.0], [5.0, -5.0, 5.0]])
+    weights = torch.tensor(fit(latents, colours))
+    assert torch.allclose(weights[[0, 1, 3]], torch.tensor([[0.1, 0, -0.1], [0, 0.05, 0], [0.5, 0.5, 0.5]]), atol=2e-3)
+    assert weights[2].abs().max() < 0.1
 
 
 def test_blocks_are_replaced_in_a_copy_that_shares_the_other_weights(tmp_path: Path) -> None:
