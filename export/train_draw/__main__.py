@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("var/train-draw"), help="the run's state and pictures")
     parser.add_argument("--out", type=Path, default=Path("checkpoints/draw"))
     parser.add_argument("--vae-steps", type=int, default=1_300)
-    parser.add_argument("--steps", type=int, default=9_000)
+    parser.add_argument("--steps", type=int, default=4_500)
     parser.add_argument("--pictures", type=int, default=72_000)
     parser.add_argument("--count", type=int, default=400, help="pictures of each row of the report")
     parser.add_argument("--threads", type=int, default=1)

@@ -1,7 +1,7 @@
 """Text encoder and denoiser, trained together on latents: v-prediction with SD's schedule, reaching deeper into noise.
 
 SD's own schedule ends at a noise 14.6 times the picture, where the mean of a latent, and so the background, still
-shows; this one ends at 64. B batch, T tokens, Z latent channels, h and w sides in latents.
+shows; this one ends at 66. B batch, T tokens, Z latent channels, h and w sides in latents.
 """
 
 from __future__ import annotations
