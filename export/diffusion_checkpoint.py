@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ INDEX = "model_index.json"
 _CLIP_TOKENIZERS, _T5_TOKENIZERS = ("CLIPTokenizer", "CLIPTokenizerFast"), ("T5TokenizerFast", "T5Tokenizer")
 _VOCABULARIES = (("tokenizer.json",), ("vocab.json", "merges.txt"), ("spiece.model",))
 _VOCABULARY_NAMES = "known are tokenizer.json, vocab.json with merges.txt, spiece.model"
-_WEIGHTS = ("diffusion_pytorch_model", "model")
+_STEM = "diffusion_pytorch_model"  # of the names of diffusers' weights
 # Buffers that older files carry and no version of the model reads from them.
 _UNREAD = ("position_ids",)
 
@@ -125,7 +125,7 @@ class DrawCheckpoint:
     def revision(self) -> str:
         """SHA-256, hex, over the names and bytes of all that a picture depends on."""
         configs = [self.folder / part / "config.json" for part in self._parts()]
-        tokenizers = [path for text in self.texts for path in sorted((self.folder / text.tokenizer).iterdir())]
+        tokenizers = [path for text in self.texts for path in _files(self.folder / text.tokenizer)]
         digest = hashlib.sha256()
         for path in (self.folder / "scheduler/scheduler_config.json", *configs, *tokenizers, *self.weight_files):
             with path.open("rb") as file:
@@ -136,7 +136,7 @@ class DrawCheckpoint:
     def text_files(self) -> list[Path]:
         """Configs and tokenizers, relative to the folder: what serving and people read; no weights."""
         parts = (*self._parts(), "scheduler", *(text.tokenizer for text in self.texts))
-        files = [path for part in parts for path in (self.folder / part).iterdir()]
+        files = [path for part in parts for path in _files(self.folder / part)]
         texts = [path for path in files if path.suffix in (".json", ".txt", ".model")]
         return sorted(
             path.relative_to(self.folder)
@@ -200,15 +200,15 @@ def read_draw_checkpoint(folder: Path) -> DrawCheckpoint:
     _check_vae(vae)
     denoiser = read_table(folder / kind.denoiser / "config.json")
     _DENOISER_CHECKS[kind.family](denoiser, vae.positive("latent_channels", 4))
-    parts = (*(text.encoder for text in texts), kind.denoiser, "vae")
+    stems = dict.fromkeys((text.encoder for text in texts), "model") | dict.fromkeys((kind.denoiser, "vae"), _STEM)
     return DrawCheckpoint(
         folder=folder,
         kind=kind,
         texts=texts,
-        left_out=tuple(name for name in index.values if name[0] != "_" and name not in exported and _has(index, name)),
+        left_out=tuple(name for name in index.values if name[:1] != "_" and name not in exported and _has(index, name)),
         prediction=prediction,
         scheduler=scheduler.values,
-        weight_files=tuple(path for part in parts for path in _weight_files(folder / part)),
+        weight_files=tuple(path for part, stem in stems.items() for path in _weight_files(folder / part, stem)),
     )
 
 
@@ -333,24 +333,38 @@ def _has(index: ConfigTable, part: str) -> bool:
     return isinstance(entry, list) and len(entry) == 2 and entry[1] is not None
 
 
-def _weight_files(folder: Path) -> Iterator[Path]:
-    for stem in _WEIGHTS:
-        if (folder / f"{stem}.safetensors").is_file():
-            return iter((folder / f"{stem}.safetensors",))
-        index = folder / f"{stem}.safetensors.index.json"
-        if index.is_file():
-            names = sorted(set(json.loads(index.read_bytes()).get("weight_map", {}).values()))
-            missing = [name for name in names if not (folder / name).is_file() or Path(name).name != name]
-            if missing or not names:
-                raise UnsupportedCheckpoint(
-                    f"{index} names files that are not there: {', '.join(missing) or 'none at all'}",
-                    fix="download them again",
-                )
-            return iter(folder / name for name in names)
+def _files(folder: Path) -> list[Path]:
+    """Without folders, pipes and the like."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
+def _weight_files(folder: Path, stem: str) -> tuple[Path, ...]:
+    """The files that the folder is loaded from, and no others."""
+    whole, index = folder / f"{stem}.safetensors", folder / f"{stem}.safetensors.index.json"
+    if whole.is_file() and index.is_file():
+        raise UnsupportedCheckpoint(
+            f"{folder} has its weights twice: {whole.name} and {index.name}", fix="remove one of them"
+        )
+    if index.is_file():
+        return _shards(folder, read_table(index))
+    if whole.is_file():
+        return (whole,)
     there = sorted(path.name for path in folder.glob("*") if path.suffix in (".safetensors", ".bin", ".pt", ".ckpt"))
     raise UnsupportedCheckpoint(
-        f"{folder} has no {' or '.join(f'{stem}.safetensors' for stem in _WEIGHTS)}"
-        + (f", only {', '.join(there)}" if there else ""),
-        limit="safetensors of these names only: other weight files can run code when they are read",
+        f"{folder} has no {whole.name}" + (f", only {', '.join(there)}" if there else ""),
+        limit="safetensors of this name only: other weight files can run code when they are read",
         fix="download the safetensors, or save the pipeline again with diffusers' save_pretrained",
     )
+
+
+def _shards(folder: Path, index: ConfigTable) -> tuple[Path, ...]:
+    names = list(index.table("weight_map").values.values())
+    wrong = [name for name in names if not isinstance(name, str) or Path(name).name != name]
+    if wrong or not names:
+        raise index.wrong("weight_map", wrong[0] if wrong else {}, "names of files beside it")
+    missing = sorted({name for name in names if not (folder / name).is_file()})
+    if missing:
+        raise UnsupportedCheckpoint(
+            f"{index.name} names files that are not there: {', '.join(missing)}", fix="download them again"
+        )
+    return tuple(folder / name for name in sorted(set(names)))

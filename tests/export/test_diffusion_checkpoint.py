@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,27 @@ def lose_weight(folder: Path) -> None:
     save_file(weights, path)
 
 
+def shards(weight_map: object) -> Callable[[Path], None]:
+    """The UNet's weights as an index names them; the file itself lies beside it under the name "part"."""
+
+    def change(folder: Path) -> None:
+        (folder / "unet/diffusion_pytorch_model.safetensors").rename(folder / "unet/part")
+        (folder / "unet/diffusion_pytorch_model.safetensors.index.json").write_text(
+            weight_map if isinstance(weight_map, str) else json.dumps({"weight_map": weight_map})
+        )
+
+    return change
+
+
+def twice(folder: Path) -> None:
+    (folder / "unet/diffusion_pytorch_model.safetensors.index.json").write_text('{"weight_map": {}}')
+
+
+def of_another_library(folder: Path) -> None:
+    weights = folder / "text_encoder/model.safetensors"
+    weights.rename(folder / "text_encoder/diffusion_pytorch_model.safetensors")
+
+
 UNET, VAE, SCHEDULER = "unet/config.json", "vae/config.json", "scheduler/scheduler_config.json"
 BROKEN = {
     "another pipeline": (
@@ -82,7 +104,15 @@ BROKEN = {
     "no scheduler": (remove(SCHEDULER), "scheduler/scheduler_config.json cannot be read"),
     "no config": (remove(UNET), "unet/config.json cannot be read"),
     "no weights": (remove("vae/diffusion_pytorch_model.safetensors"), "vae has no diffusion_pytorch_model.safetensors"),
-    "pickled weights": (pickled, "only diffusion_pytorch_model.bin; limit: safetensors of these names only"),
+    "an index that is no JSON": (shards("{"), "index.json is not JSON"),
+    "an index of nothing": (shards({}), "weight_map = {}; limit: names of files beside it"),
+    "an index that is no object": (shards([1]), "weight_map = [1]; limit: an object"),
+    "an index of numbers": (shards({"a": 1}), "weight_map = 1; limit: names of files beside it"),
+    "an index that leads out": (shards({"a": "../vae/x"}), "weight_map = '../vae/x'; limit: names of files beside it"),
+    "an index of what is missing": (shards({"a": "b", "c": "part"}), "names files that are not there: b"),
+    "weights twice": (twice, "unet has its weights twice: diffusion_pytorch_model.safetensors and "),
+    "weights of another library": (of_another_library, "text_encoder has no model.safetensors, only diffusion_pyto"),
+    "pickled weights": (pickled, "only diffusion_pytorch_model.bin; limit: safetensors of this name only"),
 }
 
 
@@ -160,3 +190,14 @@ def test_vocabulary_may_be_in_the_two_files_of_older_folders(sound: Path, tmp_pa
     texts = ["a red circle", "Zebras & 17 squares"]
     old, new = (load_parts(read_draw_checkpoint(path)).tokenizers[0](texts).input_ids for path in (folder, sound))
     assert old == new
+
+
+def test_names_and_folders_that_nobody_reads_are_left_alone(sound: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sound, tmp_path / "folder"))
+    before = read_draw_checkpoint(folder)
+    edit("model_index.json", **{"": ["diffusers", "Nothing"]})(folder)
+    (folder / "tokenizer" / "old.json").mkdir()
+    os.mkfifo(folder / "tokenizer" / "pipe.txt")
+    after = read_draw_checkpoint(folder)
+    assert after.revision() == before.revision()
+    assert after.text_files() == before.text_files()
