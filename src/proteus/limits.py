@@ -363,6 +363,7 @@ class Denoiser(Section):
     max_queue: NotNegative = Field(description="pictures that wait; one more is refused")
     aging_ms: NotNegative = Field(description="since its last step, after which a picture's bucket goes first")
     threads: Count = Field(description="of the one instance")
+    nice: Annotated[int, Field(ge=0, le=19)] = Field(0, description="of its process: what has 0 gets the cores first")
 
 
 class LimitTables(Section):

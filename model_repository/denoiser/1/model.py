@@ -8,7 +8,7 @@ from proteus.backend.drawing import DrawWire
 from proteus.backend.heartbeat import EngineWatch
 from proteus.backend.metrics import Metrics, Telling
 from proteus.backend.port import Port
-from proteus.backend.startup import load_deployment, version_folder
+from proteus.backend.startup import be_nicer, load_deployment, version_folder
 from proteus.generation.engine import DenoiseEngine
 from proteus.generation.figures import DRAW_FIGURES
 from proteus.manifest import DrawManifest
@@ -17,6 +17,7 @@ from proteus.manifest import DrawManifest
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         deployment = load_deployment(args)
+        be_nicer(deployment.drawing.denoiser.nice)  # before its threads begin
         manifest = DrawManifest.load(deployment.repository_path)
         engine = DenoiseEngine(version_folder(args), manifest, deployment.drawing.denoiser)
         self.port = Port(engine, DrawWire())

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from proteus.backend.guard import answer_each
-from proteus.backend.startup import be_nice, load_deployment
+from proteus.backend.startup import be_nicer, load_deployment, nice_of
 from proteus.backend.tensors import Array, read
 from proteus.preprocess.pool import DecodePool
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        be_nice(args)
+        be_nicer(nice_of(args))
         self.pool = DecodePool(load_deployment(args))
 
     def execute(self, requests: list[Any]) -> list[Any]:

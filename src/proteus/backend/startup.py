@@ -9,6 +9,8 @@ from pathlib import Path
 
 from proteus.deployment import Deployment
 
+LEAST_PRIORITY = 19  # as Unix counts: the higher, the later
+
 
 def load_deployment(args: Mapping[str, str]) -> Deployment:
     """The deployment that the model's config.pbtxt names, relative to the model repository."""
@@ -17,9 +19,14 @@ def load_deployment(args: Mapping[str, str]) -> Deployment:
     return Deployment.load(repository / parameters["deployment"]["string_value"])
 
 
-def be_nice(args: Mapping[str, str]) -> None:
-    """Run this process, and those that it starts, at the priority that the model's config.pbtxt gives it."""
-    nice = int(json.loads(args["model_config"])["parameters"]["nice"]["string_value"])
+def nice_of(args: Mapping[str, str]) -> int:
+    """What the model's config.pbtxt gives it."""
+    return int(json.loads(args["model_config"])["parameters"]["nice"]["string_value"])
+
+
+def be_nicer(by: int) -> None:
+    """Run this process, and those that it starts, at a lower priority than the server was started with."""
+    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, LEAST_PRIORITY)
     for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each thread; new ones inherit it
         os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 

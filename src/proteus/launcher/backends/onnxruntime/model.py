@@ -1,7 +1,7 @@
 """Triton's `onnxruntime` backend in Python, for servers without the native one: tensors in, tensors out, CPU.
 
 All requests of one call run as one batch along the first axis. The names, types and `parameters` of the model's
-configuration mean what they mean to the native backend; `nice` is ours, the priority of the process.
+configuration mean what they mean to the native backend; `nice` is ours: how far the process gives way to the server.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
-        for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each; new ones inherit it
-            os.setpriority(os.PRIO_PROCESS, int(thread), int(parameters.get("nice", "0")))
+        _be_nicer(int(parameters.get("nice", "0")))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", "1"))
         options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", "1"))
@@ -68,6 +67,12 @@ class TritonPythonModel:
     def _response(self, results: Any) -> Any:
         tensors = [pb_utils.Tensor(name, result) for name, result in zip(self.outputs, results, strict=True)]
         return pb_utils.InferenceResponse(tensors)
+
+
+def _be_nicer(by: int) -> None:
+    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, 19)
+    for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each; new ones inherit it
+        os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def _types(tensors: list[dict[str, Any]]) -> dict[str, Any]:
