@@ -21,6 +21,7 @@ from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill_json, bill_lines
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
+from proteus.client.printable import printable
 from proteus.client.wire import MODELS, Model
 from proteus.limits import SamplerName, TierName
 
@@ -325,8 +326,8 @@ def _biases(words: list[str]) -> dict[str, float]:
 
 def _print_choices(answer: Answer) -> None:
     for number, choice in enumerate(answer.choices, start=1):
-        typer.echo(f"{number}. {choice.text}")
-    typer.echo(f"\n{bill_lines(answer)}")
+        typer.echo(f"{number}. {printable(choice.text)}")
+    typer.echo(printable(f"\n{bill_lines(answer)}"))
 
 
 def _print_stream(client: Client, question: str, pictures: list[str], options: Options) -> None:
@@ -334,10 +335,10 @@ def _print_stream(client: Client, question: str, pictures: list[str], options: O
     try:
         for item in client.stream(question, pictures, **options):
             if isinstance(item, Answer):
-                typer.echo(f"\n\n{bill_lines(item)}")
+                typer.echo(printable(f"\n\n{bill_lines(item)}"))
                 column = 0
             else:
-                typer.echo(item.text, nl=False)
+                typer.echo(printable(item.text), nl=False)
                 column += len(item.text)
     finally:
         if column:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from proteus.client.contract import read_contract
+from proteus.client.printable import printable
 
 
 def file_contract(path: Path) -> dict[str, Any]:
@@ -43,10 +44,10 @@ def contract_table(contract: Mapping[str, Any]) -> Table:
             table.add_row(f"[bold]{escape(f'[{section.name}]')}", "", "", f"[bold]{escape(section.about)}")
         for entry in told:
             value = given.pop(f"{section.name}.{entry.key}")
-            table.add_row(f"  {entry.key}", escape(shown(value)), entry.unit, escape(entry.meaning))
+            table.add_row(f"  {entry.key}", escape(printable(shown(value))), entry.unit, escape(entry.meaning))
         table.add_section()
     for key, value in given.items():
-        table.add_row(escape(key), escape(shown(value)))
+        table.add_row(escape(printable(key)), escape(printable(shown(value))))
     return table
 
 

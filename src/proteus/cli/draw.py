@@ -13,6 +13,7 @@ from proteus.client import Client, DrawOptions
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.draw_bill import drawing_json, drawing_lines, picture_line
 from proteus.client.draw_files import DrawnFiles, FormatName
+from proteus.client.printable import printable
 from proteus.client.terminal import View, shows_pictures
 
 BAR_STEPS = 20  # the bar moves so many times for a picture, or at every step where there are fewer
@@ -69,8 +70,8 @@ def draw(
         view = View.on(console, pictures=n or 1, show_previews=preview or preview_every is not None)
         drawing, paths = view.follow(client.stream_draw(prompt, **options), files.save)
     for picture in drawing.pictures:
-        typer.echo(picture_line(paths[picture.index], picture))
-    typer.echo(drawing_lines(drawing))
+        typer.echo(printable(picture_line(paths[picture.index], picture)))
+    typer.echo(printable(drawing_lines(drawing)))
 
 
 def _options(given: Mapping[str, Any]) -> DrawOptions:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import typer
 
 from proteus.client import ClientError, InvalidInput
+from proteus.client.printable import printable
 from proteus.errors import ProteusError
 
 
@@ -18,8 +19,8 @@ def told_plainly() -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        typer.echo(error, err=True)
+        typer.echo(printable(str(error)), err=True)
         sys.exit(2)
     except (ClientError, ProteusError) as error:
-        typer.echo(error, err=True)
+        typer.echo(printable(str(error)), err=True)
         sys.exit(1)

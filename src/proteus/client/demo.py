@@ -13,6 +13,7 @@ from proteus.client.bill import stages_table, usage_table
 from proteus.client.blocking import Client
 from proteus.client.draw_bill import drawing_lines, picture_line
 from proteus.client.errors import InvalidInput
+from proteus.client.printable import printable
 from proteus.client.results import Answer
 from proteus.client.terminal import View, shows_pictures
 
@@ -62,7 +63,7 @@ def _ask(client: Client, questions: list[DemoQuestion], console: Console) -> Non
                 mark = "✓" if item.text.strip() == asked.expected else "✗"
                 console.print(f"  {mark} [dim]expected: {escape(asked.expected)}[/dim]")
             else:
-                console.print(item.text, end="", markup=False, highlight=False, soft_wrap=True)
+                console.print(printable(item.text), end="", markup=False, highlight=False, soft_wrap=True)
     console.print()
     console.print(usage_table(answers))
     console.print(stages_table(answers))
