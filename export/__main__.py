@@ -48,7 +48,7 @@ def main(command: list[str] | None = None) -> int:
     try:
         export = export_draw_checkpoint if is_draw_checkpoint(arguments.checkpoint) else export_checkpoint
         report = export(arguments.checkpoint, arguments.out, progress=progress)
-    except ProteusError as error:
+    except (ProteusError, OSError) as error:  # OSError: no place to write to, or no room left there
         sys.stderr.write(f"{error}\n")
         return 2
     if arguments.json:

@@ -7,7 +7,6 @@ exported; what it has besides (safety_checker, feature_extractor, image_encoder)
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

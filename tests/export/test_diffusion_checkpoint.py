@@ -201,3 +201,8 @@ def test_names_and_folders_that_nobody_reads_are_left_alone(sound: Path, tmp_pat
     after = read_draw_checkpoint(folder)
     assert after.revision() == before.revision()
     assert after.text_files() == before.text_files()
+
+
+def test_a_place_that_cannot_be_written_to_is_named(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(sound), "--out", "/proc/nowhere/out"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "[Errno 2] No such file or directory: '/proc/nowhere'"
