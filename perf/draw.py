@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -178,7 +178,7 @@ def waste_of_lockstep(steps: Sequence[int]) -> float:
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """This process and its threads."""
+    """The thread that calls, and those that it starts from now on."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cores)})
     try:
@@ -239,15 +239,11 @@ def cpu_s(server: Server) -> float:
 
 def measure(run: Run, sizes: Sequence[str]) -> list[Record]:
     diffusers = Diffusers(run.checkpoint, run.manifest)
-    studio = Studio(run.deployment, clients=CLIENTS)
     with Progress(console=Console(stderr=True)) as progress:
-        try:
+        with on_one_core(), closing(Studio(run.deployment, clients=CLIENTS)) as studio:
             ways = {"ours": studio, "bare_loop": BareLoop(run.deployment, batch=CLIENTS), "diffusers": diffusers}
-            with on_one_core():
-                found = [record for size in sizes for record in compare(run, ways, size, progress)]
-                found.append(mixed(run, studio))
-        finally:
-            studio.close()
+            found = [record for size in sizes for record in compare(run, ways, size, progress)]
+            found.append(mixed(run, studio))
         return found + through_server(run, sizes, diffusers, progress)
 
 

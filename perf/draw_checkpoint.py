@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
@@ -29,8 +30,13 @@ def choose(checkpoint: Path | None) -> tuple[Path, Deployment]:
         return checkpoint, demo
     out = KEPT / read_draw_checkpoint(checkpoint).revision()[:12]
     if not (out / "deployment.toml").exists():
-        export_draw_checkpoint(checkpoint, out, progress=lambda step: print(f"perf-draw: {step}", flush=True))
+        export_draw_checkpoint(checkpoint, out, progress=_say)
     return checkpoint, Deployment.load(out / "deployment.toml")
+
+
+def _say(step: str) -> None:
+    sys.stderr.write(f"perf-draw: {step}\n")  # standard output is for the records
+    sys.stderr.flush()
 
 
 def write_random(folder: Path) -> None:
