@@ -7,7 +7,7 @@ ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train export eval configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf-smoke lock clean clean-all
+.PHONY: help setup setup-dev demo serve train train-draw export eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf-smoke lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
