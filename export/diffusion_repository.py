@@ -31,6 +31,7 @@ from export.repository import (
     set_key,
     staging,
 )
+from proteus.configs import check_sizes
 from proteus.deployment import Deployment, DeploymentError
 from proteus.manifest import DRAW_FORMAT, DRAW_MANIFEST
 
@@ -140,12 +141,13 @@ def _prepare(staged: Layout, layout: Layout, parts: Parts, shape: DrawShape) -> 
     deployment = Deployment.load(target)
     drawing = deployment.drawing
     check_places(staged, source, deployment, deployment.draw_checkpoint, drawing.checkpoint_path)
-    if shape.max_side is not None and drawing.limits.max_side_px > shape.max_side * shape.vae_factor:
-        raise DeploymentError(
-            f"{source}: draw.max_side_px = {drawing.limits.max_side_px}",
-            limit=f"{shape.max_side * shape.vae_factor} px, the last position that the checkpoint knows",
-            fix="lower draw.max_side_px",
-        )
+    check_sizes(
+        source,
+        drawing.limits,
+        vae_factor=shape.vae_factor,
+        size_multiple=shape.size_multiple,
+        max_side=shape.max_side,
+    )
 
 
 def _copy_texts(folder: Path, parts: Parts) -> None:

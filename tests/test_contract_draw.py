@@ -140,12 +140,21 @@ def test_new_repository_has_the_models_that_draw_and_no_others(tmp_path: Path) -
     assert set(deployment.models) == {model.name for model in DRAW_MODELS}
 
 
-def test_sizes_that_the_checkpoint_cannot_draw_are_refused(tmp_path: Path) -> None:
-    deployment = deployment_in(tmp_path, SD15, vae_factor=16, size_multiple=3)
-    with pytest.raises(
-        DeploymentError, match=r"draw.side_multiple_px = 32; limit: a multiple of 48 px.*fix: set .* = 48, and sizes"
-    ):
-        configs.read_exports(deployment)
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (
+            {"vae_factor": 16, "size_multiple": 3},
+            r"draw.side_multiple_px = 32; limit: a multiple of 48 px.*fix: set .* = 48, and sizes",
+        ),
+        ({"max_side": 11}, r"draw.max_side_px = 96; limit: 88 px, the last position.*fix: lower draw.max_side_px"),
+    ],
+)
+def test_sizes_that_the_checkpoint_cannot_draw_are_refused(
+    manifest: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DeploymentError, match=message):
+        configs.read_exports(deployment_in(tmp_path, SD15, **manifest))
 
 
 def test_missing_manifest_names_the_file_and_the_fix(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ class DrawManifest(_Written):
     latent_channels: int  # Z
     vae_factor: int  # px a latent, along each side
     size_multiple: int  # latents: sides are multiples of it
+    max_side: int | None = None  # latents: the last position that the denoiser knows; None: any
     prediction: Prediction
     scheduler: dict[str, Any]  # the checkpoint's scheduler_config.json
     embedded_guidance: bool  # guidance is an input of the denoiser, and there is one branch (distilled Flux)
