@@ -91,6 +91,10 @@ def test_text_tokens_are_those_of_both_branches(tmp_path: Path) -> None:
         (["--draw", "64x64", "--steps", "0"], "steps = 0; limit: 1 to [draw]"),
         (["--draw", "64x64", "--guidance", "nan"], "guidance = nan; limit: 1 (none) to [draw] max_guidance = 20"),
         (["--draw", "64x64", "--n", "9"], "n = 9; limit: 1 to [draw] max_images = 8"),
+        (
+            ["--draw", "64x64", "--n", "8", "--steps", "100", "--sampler", "heun"],
+            "the request to draw needs evaluations = 3,184; limit: [draw.admission.request] evaluations",
+        ),
         (["--draw", "64x64", "--text", " "], "prompt is empty"),
         (["--draw", "64x64", "--text", "red " * 500], "prompt_too_long: prompt has "),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from proteus.admission.ask import Ask, refuse_what_never_fits
+from proteus.contract_draw import DRAW
 from proteus.cost.draw import LatentGrid, plan_draw
 from proteus.cost.report import DrawEstimate
 from proteus.deployment import Deployment
@@ -38,7 +40,7 @@ class WantedDrawing:
 def estimate_draw(wanted: WantedDrawing, *, checkpoint: Path | None, deployment: Path) -> DrawEstimate:
     """With a checkpoint folder its configs alone decide; without, the deployment's export and contract do.
 
-    Raises InvalidRequest, PromptTooLong, UnsupportedCheckpoint or DeploymentError.
+    Raises InvalidRequest, PromptTooLong, MediaTooLarge, UnsupportedCheckpoint or DeploymentError.
     """
     if checkpoint is not None:
         return _of_folder(wanted, checkpoint)
@@ -60,7 +62,7 @@ def _of_deployment(wanted: WantedDrawing, deployment: Deployment) -> DrawEstimat
     wish = Wish.of(request, drawing.limits)
     tokenizer = PromptTokenizer.from_checkpoint(drawing.checkpoint_path, manifest.text_inputs)
     planner = DrawPlanner(drawing.limits, manifest, tokenizer)
-    return DrawEstimate(
+    estimate = DrawEstimate(
         size=wish.size,
         guidance=wish.guidance,
         sampler=wish.sampler,
@@ -68,6 +70,9 @@ def _of_deployment(wanted: WantedDrawing, deployment: Deployment) -> DrawEstimat
         cost=planner.cost(wish),
         text_tokens=None if wanted.prompt is None else planner.plan(request).text_tokens,
     )
+    ask = Ask(vector=estimate.total, latency_class="media", tenant="", model=DRAW.name)
+    refuse_what_never_fits(ask, drawing.limits.admission, table="draw.admission")
+    return estimate
 
 
 def _of_folder(wanted: WantedDrawing, folder: Path) -> DrawEstimate:

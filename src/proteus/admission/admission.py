@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from proteus.admission.ask import Ask, cost_of, refuse_if_over
+from proteus.admission.ask import Ask, cost_of, refuse_what_never_fits
 from proteus.admission.drain import Drain
 from proteus.admission.heap import Heap
 from proteus.admission.ledger import Ledger
@@ -111,8 +111,7 @@ class Admission:
         )
 
     def _submit(self, ask: Ask, now_s: float) -> Ticket:
-        refuse_if_over(ask, self._limits.request, table=f"{self._table}.request")
-        refuse_if_over(ask, self._limits.capacity, table=f"{self._table}.capacity")
+        refuse_what_never_fits(ask, self._limits, table=self._table)
         ticket = self._ticket(ask, now_s)
         if ticket.expires_s <= now_s:
             raise self._too_late(ticket, now_s)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from proteus.cost.vector import ResourceVector
 from proteus.errors import MediaTooLarge
-from proteus.limits import LatencyClass, Resources
+from proteus.limits import AdmissionLimits, DrawAdmission, LatencyClass, Resources
 
 LEAST_COST = 1e-6  # of a request that needs nothing limited, so that any number of them still costs something
 FIXES = {
@@ -35,6 +35,12 @@ class Ask:
         for name, value in self.vector.named():
             if value < 0:
                 raise ValueError(f"{name} = {value} is below zero")
+
+
+def refuse_what_never_fits(ask: Ask, limits: AdmissionLimits | DrawAdmission, *, table: str) -> None:
+    """MediaTooLarge for a request that no empty server would take."""
+    refuse_if_over(ask, limits.request, table=f"{table}.request")
+    refuse_if_over(ask, limits.capacity, table=f"{table}.capacity")
 
 
 def refuse_if_over(ask: Ask, limits: Resources, *, table: str) -> None:
