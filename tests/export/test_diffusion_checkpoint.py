@@ -135,6 +135,13 @@ def test_folder_that_cannot_be_exported_is_refused_by_name(
     [
         (lose_weight, r"unet lacks 1 weights: conv_in.weight; fix: "),
         (edit(UNET, block_out_channels=[16, 40]), r"unet cannot be loaded \(.*shape"),
+        (edit("text_encoder/config.json", hidden_size=0), r"text_encoder cannot be loaded \("),
+        (edit("text_encoder/config.json", hidden_size=-1), r"text_encoder cannot be loaded \(.*hidden size"),
+        (edit("text_encoder/config.json", dtype="x"), r"text_encoder cannot be loaded \(.*no attribute 'x'"),
+        (
+            edit("text_encoder/config.json", attention_dropout="x"),
+            r"text_encoder cannot be loaded \(.*attention_dropout",
+        ),
         (edit("text_encoder/config.json", num_hidden_layers=3), r"text_encoder lacks \d+ weights: "),
         (
             remove("tokenizer/tokenizer.json"),
