@@ -28,7 +28,7 @@ $(ORACLE): $(DEV) requirements-oracle.lock
 setup: $(SERVE)  ## Make .venv with all that serving needs (no torch)
 setup-dev: $(DEV)  ## Add torch, transformers and the test tools to .venv
 
-demo: $(SERVE)  ## Start a server, ask about three pictures, print usage and stage times, stop
+demo: $(SERVE)  ## Start a server, ask about three pictures, draw one, print usage and stage times, stop
 	@$(BIN)/proteus demo
 
 serve: $(SERVE)  ## Serve deployments/demo.toml, or DEPLOYMENT=FILE, until Ctrl-C
