@@ -106,3 +106,36 @@ def save_sum(path: Path) -> Path:
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path
+
+
+def save_unlike_alone(path: Path) -> Path:
+    """prediction = latents, whatever timestep and text_states are, and for a lone row 1e-6 more."""
+    dims: dict[str, list[str | int]] = {
+        "latents": ["rows", CHANNELS, "h", "w"],
+        "timestep": ["rows"],
+        "text_states": ["rows", TOKENS, WIDTH],
+    }
+    constants = {"zero": np.float32(0.0), "one": np.array([1]), "bit": np.float32(1e-6)}
+    nodes = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(value)))
+        for name, value in constants.items()
+    ]
+    nodes += [
+        helper.make_node("ReduceSum", ["timestep"], ["times"], keepdims=0),
+        helper.make_node("ReduceSum", ["text_states"], ["texts"], keepdims=0),
+        helper.make_node("Add", ["times", "texts"], ["read"]),
+        helper.make_node("Mul", ["read", "zero"], ["nothing"]),
+        helper.make_node("Shape", ["latents"], ["rows_of"], start=0, end=1),
+        helper.make_node("Equal", ["rows_of", "one"], ["is_lone"]),
+        helper.make_node("Cast", ["is_lone"], ["lone"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["lone", "bit"], ["more"]),
+        helper.make_node("Add", ["latents", "nothing"], ["same"]),
+        helper.make_node("Add", ["same", "more"], ["prediction"]),
+    ]
+    ports = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in dims.items()}
+    prediction = helper.make_tensor_value_info("prediction", TensorProto.FLOAT, dims["latents"])
+    graph = helper.make_graph(nodes, "unlike_alone", list(ports.values()), [prediction])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+    return path
