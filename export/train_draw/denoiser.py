@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import mse_loss
@@ -23,7 +22,7 @@ from export.train.muon import optimizer_for
 from export.train.run import Run, pace
 from export.train_draw.pictures import SIZES, latents, scenes
 from export.train_draw.tokens import MAX_TOKENS
-from export.train_draw.vae import encode
+from export.train_draw.vae import encode, weights_digest
 from export.world.scene import Scene
 from export.world.wish import full_wish, prompt, vague_wish
 
@@ -88,7 +87,7 @@ class Examples:
     """Latents and prompts of seeds 0..count-1 of each size; the wide and tall ones are an eighth of the squares."""
 
     def __init__(self, folder: Path, vae: AutoencoderKL, count: int) -> None:
-        name = f"{vae.config.latent_channels}"
+        name = weights_digest(vae)  # a further trained autoencoder has other latents
         self._scale = vae.config.scaling_factor
         self._latents, self._scenes = [], []
         for size in SIZES:
@@ -158,22 +157,3 @@ def _loss(learner: nn.ModuleDict, noiser: DDPMScheduler, codes: Tensor, ids: Ten
         states = learner["text"](ids).last_hidden_state
         velocity = learner["unet"](noisy, timesteps, states).sample
     return mse_loss(velocity.float(), noiser.get_velocity(codes, noise, timesteps))
-
-
-@torch.inference_mode()
-def sample(
-    drawer: nn.ModuleDict, tokenizer: CLIPTokenizer, prompts: list[str], shape: tuple[int, int, int], *, seed: int
-) -> NDArray[np.float32]:
-    """Scaled latents after 20 DDIM steps with guidance 3, in bfloat16: for a look while training goes on."""
-    from diffusers import DDIMScheduler
-
-    scheduler = DDIMScheduler(**SCHEDULE, set_alpha_to_one=True, clip_sample=False)
-    scheduler.set_timesteps(20)
-    latent = torch.randn((len(prompts), *shape), generator=torch.Generator().manual_seed(seed))
-    with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
-        states = drawer["text"](token_ids(tokenizer, [*prompts, *[""] * len(prompts)])).last_hidden_state
-        for timestep in scheduler.timesteps:
-            both = drawer["unet"](latent.repeat(2, 1, 1, 1), timestep, states).sample.float()
-            guided, free = both.chunk(2)
-            latent = scheduler.step(free + 3.0 * (guided - free), timestep, latent).prev_sample
-    return latent.numpy()

@@ -45,7 +45,7 @@ def pictures(folder: Path, size: tuple[int, int], count: int) -> NDArray[np.uint
 def latents(
     folder: Path, name: str, size: tuple[int, int], count: int, encode: Callable[[NDArray[np.uint8]], Array]
 ) -> NDArray[np.float16]:
-    """(count, Z, h, w) of the same pictures, by the autoencoder called `name`."""
+    """(count, Z, h, w) of the same pictures, by the autoencoder that `name` names."""
 
     def make(shard: int) -> Array:
         every = pictures(folder, size, (shard + 1) * SHARD)

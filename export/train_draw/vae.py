@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,14 @@ def _loss(vae: AutoencoderKL, batch: Tensor) -> Tensor:
     weight = 1 + OBJECT_WEIGHT * drawn
     error = (weight * (decoded - batch).abs()).mean() + mse_loss(decoded, batch)
     return error + KL_WEIGHT * posterior.kl().float().mean()
+
+
+def weights_digest(vae: AutoencoderKL) -> str:
+    """Names the weights: 16 hex digits of their SHA-256."""
+    digest = hashlib.sha256()
+    for tensor in vae.state_dict().values():
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 @torch.inference_mode()
