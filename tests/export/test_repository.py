@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def prepare(out: Path, **lines: str) -> Path:
     """A deployment folder whose file differs from ours in some keys."""
     out.mkdir()
     text = (repository.DEMO.root / repository.DEMO.deployment).read_text()
+    text = re.sub(r"(?m)^draw_checkpoint .*\n", "", text)  # what is exported here reads and does not draw
     text = text.replace("../checkpoints/demo", "checkpoint").replace("../model_repository", "model_repository")
     for old, new in lines.items():
         text = text.replace(f"{old} = ", f"{old} = {new} # ", 1)
