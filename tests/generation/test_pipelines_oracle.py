@@ -42,6 +42,7 @@ CHECKPOINTS: Mapping[str, Callable[[Path], Path]] = {
     "sd3": tiny_diffusers.sd3,
     "flux": tiny_diffusers.flux,
 }
+DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
 LAST_LAYERS = ("conv_out.", "proj_out.")
 
 
@@ -89,7 +90,17 @@ def test_latents_are_those_of_diffusers_pipelines(name: str, tmp_path: Path) -> 
     torch.set_num_threads(1)
     checkpoint = _calmed(CHECKPOINTS[name](tmp_path / "checkpoint"))
     report = export_draw_checkpoint(checkpoint, tmp_path / "out")
-    deployment = Deployment.load(report.deployment)
+    _compare(checkpoint, Deployment.load(report.deployment))
+
+
+def test_latents_of_the_demo_are_those_of_its_pipeline() -> None:
+    torch.set_num_threads(1)
+    deployment = Deployment.load(DEMO)
+    _compare(deployment.drawing.checkpoint_path, deployment)
+
+
+def _compare(checkpoint: Path, deployment: Deployment) -> None:
+    """Every sampler, few and many steps, without guidance and with it."""
     exported = Exported(checkpoint, deployment, DrawManifest.load(deployment.repository_path))
     reference = _PIPELINES[exported.manifest.family](exported)
     for settings, ours in zip(exported.all_settings, _drawn(exported), strict=True):
@@ -195,7 +206,7 @@ _PIPELINES: Mapping[str, Callable[[Exported], Callable[[Settings], Floats]]] = {
 
 
 def _loaded(kind: Any, exported: Exported, **options: Any) -> Any:
-    pipeline = kind.from_pretrained(exported.checkpoint, **options)
+    pipeline = kind.from_pretrained(exported.checkpoint, dtype=torch.float32, **options)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
