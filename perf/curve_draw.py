@@ -36,10 +36,10 @@ from proteus.limits import SamplerName
 from proteus.manifest import DrawManifest
 
 STEPS = (1, 2, 4, 8, 16, 20, 32, 50)
-GUIDANCES = (1.0, 1.5, 3.0, 5.0, 7.0)
+GUIDANCES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 SAMPLERS: tuple[SamplerName, ...] = ("euler", "ddim", "heun", "dpmpp_2m")
 USUAL_SAMPLER: SamplerName = "euler"
-USUAL_GUIDANCE = 3.0
+USUAL_GUIDANCE = 2.0
 SIDE_PX, CLIENTS = 64, 8
 KEPT = Path("var/curve-draw")
 

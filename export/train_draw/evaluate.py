@@ -28,7 +28,7 @@ from export.world.scene import Split
 from export.world.verify import verify
 from export.world.wish import Wish, full_wish, prompt, vague_wish
 
-STEPS, GUIDANCE = 20, 3.0
+STEPS, GUIDANCE = 20, 2.0
 BATCH = 50
 REPORT = "quality.json"
 
