@@ -94,7 +94,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("min_side_px = 64", "min_side_px = 128", ["min_side_px = 128 is over max_side_px = 96"]),
         ("default_steps = 20", "default_steps = 101", ["default_steps = 101 is over max_steps = 100"]),
         ("max_steps = 100", "max_steps = 1_001", ["draw.max_steps = 1001", "1000"]),
-        ("default_guidance = 3.0", "default_guidance = 21.0", ["default_guidance = 21.0 is over max_guidance = 20.0"]),
+        ("default_guidance = 2.0", "default_guidance = 21.0", ["default_guidance = 21.0 is over max_guidance = 20.0"]),
         ("max_guidance = 20.0", "max_guidance = nan", ["draw.max_guidance = nan", "finite"]),
         ('default_sampler = "euler"', 'default_sampler = "plms"', ["draw.default_sampler = 'plms'", "'dpmpp_2m'"]),
         ('formats = ["png", "jpeg", "webp"]', 'formats = ["gif"]', ["draw.formats.0 = 'gif'", "'webp'"]),

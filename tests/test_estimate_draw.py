@@ -54,7 +54,7 @@ def test_what_is_left_out_is_the_deployments_default(tmp_path: Path) -> None:
     assert {key: found[key] for key in ("size", "steps", "guidance", "sampler", "latent_tokens", "text_tokens")} == {
         "size": "96x64",
         "steps": 20,
-        "guidance": 3.0,
+        "guidance": 2.0,
         "sampler": "euler",
         "latent_tokens": 12 * 8,
         "text_tokens": None,

@@ -195,7 +195,7 @@ DRAW_REQUEST_DOCUMENT = """\
 ```json
 {
   "prompt": "a red circle at the top left on a white background", "negative_prompt": "",
-  "size": "64x64", "steps": 20, "guidance": 3.0, "sampler": "euler",
+  "size": "64x64", "steps": 20, "guidance": 2.0, "sampler": "euler",
   "seed": 7, "first_index": 0, "n": 1,
   "format": "png", "quality": 90, "preview_every": 0, "preview_by": "linear",
   "request_id": "7f3c", "cache_scope": "", "tenant": "", "latency_class": "interactive", "deadline_ms": null
