@@ -17,7 +17,7 @@ ROWS = (
     {"errors"},
     {"limits", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
-    {"manifest"},
+    {"manifest", "onnx_session"},
     {"media"},
     {"families"},
     {"cost"},

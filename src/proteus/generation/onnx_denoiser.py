@@ -18,6 +18,7 @@ from proteus.deployment import DeploymentError
 from proteus.generation.bucket import Size
 from proteus.generation.task import Condition, Floats
 from proteus.manifest import DrawManifest
+from proteus.onnx_session import open_session
 
 PAIR = 2  # the fewest rows that surely take the kernels of many
 TRIALS = 2  # noises on which one row is compared with itself beside another, once for each size
@@ -73,7 +74,7 @@ class OnnxDenoiser:
     """Not thread-safe: one thread writes rows and runs them."""
 
     def __init__(self, path: Path, manifest: DrawManifest, *, max_rows: int, threads: int) -> None:
-        self._session = _session(path, threads)
+        self._session = open_session(path, threads)
         self._channels = manifest.latent_channels
         self._max_rows = max_rows
         self._text = _TextRows(
@@ -162,19 +163,6 @@ class OnnxDenoiser:
 
 def _zeros(*shape: int) -> Floats:
     return np.zeros(shape, dtype=np.float32)
-
-
-def _session(path: Path, threads: int) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Waiting threads must not burn the cores that the other stages compute on.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    try:
-        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime raises its own kinds
-        raise DeploymentError(f"{path} cannot be loaded", fix="export the checkpoint again") from error
 
 
 def _bind(bind: Callable[..., None], name: str, array: Floats) -> None:

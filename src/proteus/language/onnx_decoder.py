@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from proteus.deployment import DeploymentError
 from proteus.language.kv_slots import KvSlots
 from proteus.manifest import FORMAT
+from proteus.onnx_session import open_session
 
 Floats = npt.NDArray[np.float32]
 MANIFEST = "export.json"
@@ -68,7 +69,7 @@ class OnnxDecoder:
     """Not thread-safe: one thread runs prefills and steps, one after the other."""
 
     def __init__(self, folder: Path, manifest: DecoderManifest, slots: KvSlots, *, threads: int) -> None:
-        self._session = _session(folder / "decoder.onnx", threads)
+        self._session = open_session(folder / "decoder.onnx", threads)
         self._slots = slots
         # The attention operator takes 2 * head_dim new positions at a time, or half of that where a core's cache is
         # small. One position left over goes to another kernel, whose sums differ in the last bits.
@@ -169,19 +170,6 @@ class OnnxDecoder:
                 _bind_input(binding, f"past_{kind}_{layer}", buffer[first : first + num_rows])
                 _bind_output(binding, f"present_{kind}_{layer}", buffer[first : first + num_rows])
         return binding
-
-
-def _session(path: Path, threads: int) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    # Waiting threads must not burn the cores that the other stages compute on.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    try:
-        return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the runtime raises its own kinds
-        raise DeploymentError(f"{path} cannot be loaded", fix="export the checkpoint again") from error
 
 
 def _bind_input(binding: ort.IOBinding, name: str, array: npt.NDArray[np.generic]) -> None:
