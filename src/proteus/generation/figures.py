@@ -18,7 +18,7 @@ DRAW_FIGURES = (
     Figure(name="proteus_draw_calls_total", meaning="Calls of the denoiser", counts=True),
     Figure(
         name="proteus_draw_rows_total",
-        meaning="Rows computed: of pictures, and put in because a call needs two",
+        meaning="Rows computed: of pictures, and put in beside a lone one",
         label="kind",
         counts=True,
     ),
