@@ -211,8 +211,16 @@ def test_a_name_that_was_taken_meanwhile_is_not_replaced(peer: Peer, empty_folde
         files.save(client.draw(PROMPT).pictures[0])
 
 
+INTERRUPTIBLE = """
+import signal
+from proteus.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs start without
+main()
+"""
+
+
 def test_ctrl_c_stops_the_drawing_at_the_server_and_keeps_what_is_done(peer: Peer, empty_folder: Path) -> None:
-    command = [sys.executable, "-m", "proteus.cli", "draw", "never end", "--n", "2", "--url", peer.url]
+    command = [sys.executable, "-c", INTERRUPTIBLE, "draw", "never end", "--n", "2", "--url", peer.url]
     with subprocess.Popen(command, cwd=empty_folder, env=_environment(), stderr=subprocess.PIPE, text=True) as running:
         while not (empty_folder / "drawing-0.png").exists():
             assert running.poll() is None
