@@ -27,7 +27,7 @@ from export.world.verify import verify
 from export.world.wish import Wish, drawing, full_wish, prompt
 from perf.arguments import at_least
 from perf.draw_checkpoint import CHECKPOINT, choose
-from perf.draw_curve_page import write_pages
+from perf.draw_curve_page import REFERENCE, write_pages
 from perf.draw_scores import Point, Score, front
 from perf.draw_studio import Order, Studio
 from perf.records import RESULTS, commit, versions
@@ -38,8 +38,7 @@ from proteus.manifest import DrawManifest
 STEPS = (1, 2, 4, 8, 16, 20, 32, 50)
 GUIDANCES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 SAMPLERS: tuple[SamplerName, ...] = ("euler", "ddim", "heun", "dpmpp_2m")
-USUAL_SAMPLER: SamplerName = "euler"
-USUAL_GUIDANCE = 2.0
+USUAL_SAMPLER, _, USUAL_GUIDANCE = REFERENCE
 SIDE_PX, CLIENTS = 64, 8
 KEPT = Path("var/curve-draw")
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from perf.draw_scores import Point, front
+from proteus.limits import SamplerName
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "drawing_curve.md"
 PLOT = ROOT / "docs" / "plots" / "draw_curve.png"
-REFERENCE = ("euler", 50, 3.0)
+REFERENCE: tuple[SamplerName, int, float] = ("euler", 50, 2.0)  # sampler, steps, guidance
 HEAD = """\
 # Quality against cost of drawing
 
@@ -30,7 +31,7 @@ that leave nothing open; prompts and seeds are the same in every row. The rules 
 
 """
 COLUMNS = ("sampler", "steps", "guidance", "NFE", "core-s", "exact", "gain", "background", "count", "colour", "shape")
-COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#6a4c93")
+COLOURS = ("#1b6ca8", "#d1495b", "#66a182", "#edae49", "#6a4c93", "#555555")
 
 
 def write_pages(points: Sequence[Point]) -> None:
@@ -95,7 +96,7 @@ def plot(points: Sequence[Point], file: Path) -> None:
 def _lines(axis: Any, points: Sequence[Point], key: str, cost: str) -> None:
     """One line with error bars for each value of `key`."""
     values = list(dict.fromkeys(getattr(point, key) for point in points))
-    for value, colour in zip(values, COLOURS, strict=False):
+    for value, colour in zip(values, COLOURS[: len(values)], strict=True):
         line = sorted((point for point in points if getattr(point, key) == value), key=lambda point: point.steps)
         shares = [point.of_pictures("exact") for point in line]
         middles = [share.value for share in shares]
