@@ -41,7 +41,7 @@ RECIPE = {
     "negative_prompt": "",
     "size": "64x64",
     "steps": 20,
-    "guidance": 3.0,
+    "guidance": 2.0,
     "sampler": "euler",
     "seed": 7,
     "image_index": 0,

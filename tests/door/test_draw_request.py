@@ -30,7 +30,7 @@ def wish(data: bytes) -> Wish:
 
 def test_only_a_prompt_must_be_there() -> None:
     assert wish(document()) == Wish(
-        width_px=64, height_px=64, steps=20, guidance=3.0, sampler="euler", n=1, format="png", quality=90
+        width_px=64, height_px=64, steps=20, guidance=2.0, sampler="euler", n=1, format="png", quality=90
     )
 
 
