@@ -11,15 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from proteus.cost.draw import DrawCost, LatentGrid, plan_draw
 from proteus.cost.vector import ResourceVector
 from proteus.door.arrival import Call, in_thread
 from proteus.door.draw_request import DrawRequest, Wish
 from proteus.door.draw_text import PromptTokenizer, TextIds
 from proteus.errors import InvalidRequest
-from proteus.generation.encode import encode
+from proteus.generation.encode import carried
 from proteus.generation.guidance import branches
 from proteus.generation.task import Settings
 from proteus.limits import DrawLimits, LatencyClass
@@ -27,7 +25,6 @@ from proteus.manifest import DrawManifest
 from proteus.stages import Stopwatch
 
 CHOSEN_SEEDS = 2**53  # any client's numbers hold those
-SMALLEST = np.zeros((1, 1, 3), dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +131,7 @@ class DrawPlanner:
             revision=self._manifest.revision,
             deadline_s=deadline_s,
         )
-        _check_file(plan)
+        carried(wish.format, plan.recipe(plan.pictures[-1]))  # refuses, before anything is drawn, what no file can hold
         return plan
 
     def cost(self, wish: Wish) -> DrawCost:
@@ -180,8 +177,3 @@ class DrawPlanner:
                 fix="leave it out",
             )
         return prompt, negative
-
-
-def _check_file(plan: DrawPlan) -> None:
-    """Raises InvalidRequest where a file of that format cannot hold the recipe: before anything is drawn."""
-    encode(SMALLEST, plan.wish.format, quality=plan.wish.quality, settings=plan.recipe(plan.pictures[-1]))

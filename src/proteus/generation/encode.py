@@ -25,15 +25,26 @@ def encode(pixels: Pixels, kind: DrawnFormat, *, quality: int, settings: Mapping
     where a JPEG cannot hold them.
     """
     image, file = Image.fromarray(pixels), io.BytesIO()
-    # Characters beyond ASCII are escaped: EXIF knows no others.
-    text = None if settings is None else json.dumps(settings, separators=(",", ":"))
+    text = None if settings is None else carried(kind, settings)
     if kind == "png":
         image.save(file, "PNG", **_chunk(text))
     elif kind == "jpeg":
-        image.save(file, "JPEG", quality=quality, subsampling=0, **_description(text, most=MAX_EXIF_BYTES))
+        image.save(file, "JPEG", quality=quality, subsampling=0, **_description(text))
     else:
         image.save(file, "WEBP", quality=quality, **_description(text))
     return file.getvalue()
+
+
+def carried(kind: DrawnFormat, settings: Mapping[str, Any]) -> str:
+    """The JSON that a file of that kind carries; raises InvalidRequest where a JPEG cannot hold it."""
+    text = json.dumps(settings, separators=(",", ":"))  # characters beyond ASCII are escaped: EXIF knows no others
+    if kind == "jpeg" and len(text) > MAX_EXIF_BYTES:
+        raise InvalidRequest(
+            f"prompt and settings take {len(text):,} bytes in a JPEG",
+            limit=f"{MAX_EXIF_BYTES:,}, of one EXIF segment",
+            fix="shorten the prompt or ask for png",
+        )
+    return text
 
 
 def settings_of(file: bytes) -> dict[str, Any]:
@@ -59,15 +70,9 @@ def _chunk(text: str | None) -> dict[str, PngInfo]:
     return {"pnginfo": chunks}
 
 
-def _description(text: str | None, *, most: int | None = None) -> dict[str, Image.Exif]:
+def _description(text: str | None) -> dict[str, Image.Exif]:
     if text is None:
         return {}
-    if most is not None and len(text) > most:
-        raise InvalidRequest(
-            f"prompt and settings take {len(text):,} bytes in a JPEG",
-            limit=f"{most:,}, of one EXIF segment",
-            fix="shorten the prompt or ask for png",
-        )
     exif = Image.Exif()
     exif[ExifTags.Base.ImageDescription] = text
     return {"exif": exif}
