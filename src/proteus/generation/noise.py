@@ -1,4 +1,4 @@
-"""Noise of a picture from (seed, image index, step) alone, whatever batch, order or machine it is drawn in.
+"""Noise of a picture from (seed, image index, step) alone, whatever batch or order it is drawn in.
 
 Words of Philox 4x64, which numpy keeps as they are in every version, turned into normal numbers here.
 """
