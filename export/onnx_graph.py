@@ -49,6 +49,11 @@ class Graph:
     outputs: tuple[Port, ...]
 
 
+def no_clock(batch: Tensor) -> Tensor:
+    """(B, 2) zeros: when this graph ran, as far as a graph can tell. A backend with a clock writes the times there."""
+    return torch.zeros(batch.shape[0], 2, dtype=torch.int64)
+
+
 class VisionEncoder(nn.Module):
     """Pixels to the selected hidden states, exactly as LlavaModel.get_image_features selects them."""
 
@@ -59,9 +64,21 @@ class VisionEncoder(nn.Module):
         self.layers = [selected] if isinstance(selected, int) else list(selected)
         self.first_row = 1 if model.config.vision_feature_select_strategy == "default" else 0
 
-    def forward(self, pixel_values: Tensor) -> Tensor:
+    def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
         states = self.tower(pixel_values, output_hidden_states=True).hidden_states
-        return torch.cat([states[layer][:, self.first_row :] for layer in self.layers], dim=-1)  # (B, N, C)
+        features = torch.cat([states[layer][:, self.first_row :] for layer in self.layers], dim=-1)  # (B, N, C)
+        return features, no_clock(pixel_values)
+
+
+class Connector(nn.Module):
+    """Features to visual tokens."""
+
+    def __init__(self, model: LlavaForConditionalGeneration) -> None:
+        super().__init__()
+        self.projector = model.model.multi_modal_projector
+
+    def forward(self, image_features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.projector(image_features), no_clock(image_features)
 
 
 def graphs(model: LlavaForConditionalGeneration) -> Iterator[Graph]:
@@ -75,22 +92,28 @@ def graphs(model: LlavaForConditionalGeneration) -> Iterator[Graph]:
     with torch.no_grad():
         encoder = VisionEncoder(model).eval()
         example = torch.zeros(2, vision.num_channels, side, side)
-        visual_tokens = encoder(example).shape[1]
+        visual_tokens = encoder(example)[0].shape[1]
     yield Graph(
         name="vision_encoder",
         path=Path("vision_encoder/1/model.onnx"),
         module=encoder,
         example=(example,),
         inputs=(Port(name="pixel_values", dims=("batch", vision.num_channels, side, side)),),
-        outputs=(Port(name="image_features", dims=("batch", visual_tokens, feature_width)),),
+        outputs=(
+            Port(name="image_features", dims=("batch", visual_tokens, feature_width)),
+            Port(name="encoder_ns", dims=("batch", 2)),
+        ),
     )
     yield Graph(
         name="connector",
         path=Path("connector/1/model.onnx"),
-        module=model.model.multi_modal_projector,
+        module=Connector(model).eval(),
         example=(torch.zeros(2, visual_tokens, feature_width),),
         inputs=(Port(name="image_features", dims=("batch", visual_tokens, feature_width)),),
-        outputs=(Port(name="visual_tokens", dims=("batch", visual_tokens, width)),),
+        outputs=(
+            Port(name="visual_tokens", dims=("batch", visual_tokens, width)),
+            Port(name="connector_ns", dims=("batch", 2)),
+        ),
     )
     yield _decoder(model)
 

@@ -78,7 +78,7 @@ def check_vision_encoder(path: Path, model: LlavaForConditionalGeneration) -> It
     for batch in (1, 3):
         pixel_values = _pixels(model, batch, seed=batch)
         want, _ = reference_features(model, pixel_values)
-        (got,) = session.run(None, {"pixel_values": pixel_values.numpy()})
+        (got,) = session.run(["image_features"], {"pixel_values": pixel_values.numpy()})
         yield compare("vision_encoder", f"batch {batch}", got, want)
 
 
@@ -86,7 +86,7 @@ def check_connector(path: Path, model: LlavaForConditionalGeneration) -> Iterato
     session = open_session(path)
     for batch in (1, 3):
         features, want = reference_features(model, _pixels(model, batch, seed=batch))
-        (got,) = session.run(None, {"image_features": features})
+        (got,) = session.run(["visual_tokens"], {"image_features": features})
         yield compare("connector", f"batch {batch}", got, want)
 
 
@@ -274,8 +274,8 @@ def check_together(repository: Path, model: LlavaForConditionalGeneration) -> It
     image_token, text = model.config.image_token_id, model.config.text_config
     pixel_values = _pixels(model, 2, seed=11)
     run = {name: open_session(repository / f"{name}/1/model.onnx") for name in ("vision_encoder", "connector")}
-    (features,) = run["vision_encoder"].run(None, {"pixel_values": pixel_values.numpy()})
-    (visual_tokens,) = run["connector"].run(None, {"image_features": features})
+    (features,) = run["vision_encoder"].run(["image_features"], {"pixel_values": pixel_values.numpy()})
+    (visual_tokens,) = run["connector"].run(["visual_tokens"], {"image_features": features})
     picture = torch.full((visual_tokens.shape[1],), image_token)
     ids = torch.cat([_ids(model, 3, seed=12), picture, _ids(model, 4, seed=13), picture, _ids(model, 5, seed=14)])[None]
     if ids.shape[1] > text.max_position_embeddings:

@@ -16,17 +16,19 @@ from pathlib import Path
 
 from proteus import pbtxt
 from proteus.contract import (
-    CACHE_KEY,
-    CACHE_KEY_ECHO,
     CHAT,
     CONNECTOR,
+    CONNECTOR_NS,
+    ENCODER_NS,
     IMAGE_BYTES,
     IMAGE_FEATURES,
     IMAGE_PREPROCESS,
     IMAGE_TOKENS,
     LLM,
-    MADE_AT,
     PIXEL_VALUES,
+    PREPROCESS_NS,
+    PREPROCESS_SAVED,
+    SCOPE_KEY,
     TARGET_PX,
     VISION_ENCODER,
     VISUAL_TOKENS,
@@ -41,7 +43,7 @@ from proteus.contract_draw import (
     denoiser_of,
     text_encoder_of,
 )
-from proteus.deployment import Deployment, DeploymentError
+from proteus.deployment import Deployment, DeploymentError, Stage
 from proteus.errors import ProteusError
 from proteus.families.llava import LlavaFamily
 from proteus.language.kv_slots import KV_VALUE_BYTES
@@ -171,10 +173,10 @@ def _render_reading(deployment: Deployment, shapes: Shapes) -> dict[str, str]:
     rows = (
         (CHAT, PYTHON, 0, DOOR + where + pbtxt.parameters(published(deployment))),
         (LLM, PYTHON, 0, DOOR + where),
-        (IMAGE_TOKENS, ENSEMBLE, _ensemble_batch(deployment), _ensemble(deployment)),
+        (IMAGE_TOKENS, ENSEMBLE, _ensemble_batch(deployment), _ensemble()),
         (IMAGE_PREPROCESS, PYTHON, stages.image_preprocess.max_batch, pbtxt.batching(stages.image_preprocess) + where),
-        (VISION_ENCODER, ONNX, encoder.max_batch, pbtxt.onnx(encoder, _whole(PIXEL_VALUES, shapes))),
-        (CONNECTOR, ONNX, connector.max_batch, pbtxt.onnx(connector, _whole(IMAGE_FEATURES, shapes))),
+        (VISION_ENCODER, ONNX, encoder.max_batch, _timed(encoder, PIXEL_VALUES, ENCODER_NS, shapes)),
+        (CONNECTOR, ONNX, connector.max_batch, _timed(connector, IMAGE_FEATURES, CONNECTOR_NS, shapes)),
     )
     return {spec.name: runs_on + pbtxt.head(spec, shapes, batch) + body for spec, runs_on, batch, body in rows}
 
@@ -209,8 +211,9 @@ def draw_shapes(manifest: DrawManifest) -> DrawShapes:
     )
 
 
-def _whole(spec: TensorSpec, shapes: Shapes) -> dict[TensorSpec, tuple[int, ...]]:
-    return {spec: shapes.resolve(spec.dims)}
+def _timed(stage: Stage, reads: TensorSpec, clock: TensorSpec, shapes: Shapes) -> str:
+    """A plain ONNX model whose output `clock` our own backend fills with times; any other leaves the graph's zeros."""
+    return pbtxt.onnx(stage, {reads: shapes.resolve(reads.dims)}) + pbtxt.parameters({"clock_output": clock.name})
 
 
 def _where(deployment: Deployment) -> str:
@@ -256,16 +259,15 @@ def _ensemble_batch(deployment: Deployment) -> int:
     return min(stage.max_batch for stage in (stages.image_preprocess, stages.vision_encoder, stages.connector))
 
 
-def _ensemble(deployment: Deployment) -> str:
-    cache = pbtxt.response_cache(deployment.image_tokens.response_cache)
-    return cache + "ensemble_scheduling {\n  step [\n" + ",\n".join(_steps()) + "\n  ]\n}\n"
+def _ensemble() -> str:
+    return "ensemble_scheduling {\n  step [\n" + ",\n".join(_steps()) + "\n  ]\n}\n"
 
 
 def _steps() -> Iterator[str]:
     flow = (
-        (IMAGE_PREPROCESS, (IMAGE_BYTES, CACHE_KEY, TARGET_PX), (PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT)),
-        (VISION_ENCODER, (PIXEL_VALUES,), (IMAGE_FEATURES,)),
-        (CONNECTOR, (IMAGE_FEATURES,), (VISUAL_TOKENS,)),
+        (IMAGE_PREPROCESS, (IMAGE_BYTES, SCOPE_KEY, TARGET_PX), (PIXEL_VALUES, PREPROCESS_NS, PREPROCESS_SAVED)),
+        (VISION_ENCODER, (PIXEL_VALUES,), (IMAGE_FEATURES, ENCODER_NS)),
+        (CONNECTOR, (IMAGE_FEATURES,), (VISUAL_TOKENS, CONNECTOR_NS)),
     )
     for model, inputs, outputs in flow:
         lines = [f'model_name: "{model.name}"', "model_version: -1"]

@@ -16,6 +16,7 @@ Dims = tuple[int | Symbol, ...]
 
 CACHE_KEY_BYTES = 32
 REQUEST_KEY_BYTES = MAILBOX_KEY_BYTES = 16
+SCOPE_KEY_BYTES = 32
 MEDIA_KEY_BYTES = 32
 CHANNELS = 3
 
@@ -74,12 +75,19 @@ CACHE_KEY_ECHO = TensorSpec(
     (CACHE_KEY_BYTES,),
     "the key the answer was computed for; one that differs from the key asked for is a collision of the cache",
 )
-MADE_AT = TensorSpec(
-    "made_at_ns",
-    "INT64",
-    (1,),
-    "monotonic clock of the machine when the pixels were made; before the call was sent = answered from the cache",
+SCOPE_KEY = TensorSpec(
+    "scope_key", "UINT8", (SCOPE_KEY_BYTES,), "SHA-256 of the cache scope: pixels are kept for equal ones only"
 )
+PREPROCESS_NS = TensorSpec(
+    "preprocess_ns", "INT64", (2,), "monotonic clock of the machine: the picture's pixels were begun, and were there"
+)
+PREPROCESS_SAVED = TensorSpec(
+    "preprocess_saved_us", "INT64", (1,), "0: computed; else from the processor cache, and what computing had taken"
+)
+ENCODER_NS = TensorSpec(
+    "encoder_ns", "INT64", (2,), "monotonic clock: its batch was begun, and was done; zeros where the backend has none"
+)
+CONNECTOR_NS = TensorSpec("connector_ns", "INT64", (2,), "the same of the connector")
 TARGET_PX = TensorSpec(
     "target_px",
     "INT32",
@@ -127,29 +135,29 @@ INTERNAL_ERROR = "`internal`: ours; the text is fixed, the cause is in the serve
 IMAGE_PREPROCESS = ModelSpec(
     name="image_preprocess",
     job="Bytes of a picture to the pixels the encoder reads, equal to the checkpoint's own image processor.",
-    inputs=(IMAGE_BYTES, CACHE_KEY, TARGET_PX),
-    outputs=(PIXEL_VALUES, CACHE_KEY_ECHO, MADE_AT),
+    inputs=(IMAGE_BYTES, SCOPE_KEY, TARGET_PX),
+    outputs=(PIXEL_VALUES, PREPROCESS_NS, PREPROCESS_SAVED),
     errors=(*PICTURE_ERRORS, *DECODE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
 VISION_ENCODER = ModelSpec(
     name="vision_encoder",
     job="Pixels to features; a plain ONNX model.",
     inputs=(PIXEL_VALUES,),
-    outputs=(IMAGE_FEATURES,),
+    outputs=(IMAGE_FEATURES, ENCODER_NS),
     errors=(QUEUE_ERROR,),
 )
 CONNECTOR = ModelSpec(
     name="connector",
     job="Features to visual tokens; a plain ONNX model.",
     inputs=(IMAGE_FEATURES,),
-    outputs=(VISUAL_TOKENS,),
+    outputs=(VISUAL_TOKENS, CONNECTOR_NS),
     errors=(QUEUE_ERROR,),
 )
 IMAGE_TOKENS = ModelSpec(
     name="image_tokens",
-    job="Ensemble of the three above, with Triton's response cache in front.",
-    inputs=(IMAGE_BYTES, CACHE_KEY, TARGET_PX),
-    outputs=(VISUAL_TOKENS, CACHE_KEY_ECHO, MADE_AT),
+    job="Ensemble of the three above. What it gives, the door keeps in its encoder cache.",
+    inputs=(IMAGE_BYTES, SCOPE_KEY, TARGET_PX),
+    outputs=(VISUAL_TOKENS, PREPROCESS_NS, PREPROCESS_SAVED, ENCODER_NS, CONNECTOR_NS),
     errors=(*PICTURE_ERRORS, *DECODE_ERRORS, QUEUE_ERROR, INTERNAL_ERROR),
 )
 LLM = ModelSpec(
@@ -201,6 +209,7 @@ LLM = ModelSpec(
         TensorSpec("finish_reason", "UINT8", (-1,), "`stop`, `length` or `cancelled`; last event only"),
         TensorSpec("cached_tokens", "INT32", (1,), "of the prompt, from the prefix cache; last event only"),
         TensorSpec("stage_us", "INT64", (3,), "queue, prefill, decode in µs; last event only"),
+        TensorSpec("saved_us", "INT64", (1,), "of prefill, by the prefix cache, as estimated; last event only"),
         TensorSpec("events", "UINT8", (-1,), "JSON: events of all requests of the mailbox; for `collect` only"),
     ),
     errors=(

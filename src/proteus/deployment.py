@@ -17,6 +17,7 @@ from proteus.contract import MODELS
 from proteus.contract_draw import DRAW_MODELS
 from proteus.errors import ProteusError
 from proteus.limits import Count, Denoiser, DrawLimits, LimitTables, Section
+from proteus.limits_cache import EncoderCache, MediaCache
 
 
 class DeploymentError(ProteusError):
@@ -46,10 +47,6 @@ class Stages(Section):
     def given(self) -> Iterator[tuple[str, Stage]]:
         """(name, stage) of every stage that the file names."""
         return ((name, stage) for name, stage in self if stage is not None)
-
-
-class ImageTokens(Section):
-    response_cache: bool
 
 
 class TextEncoder(Section):
@@ -85,7 +82,8 @@ class Deployment(LimitTables):
     repository: str
     cores: Count
     stages: Stages
-    image_tokens: ImageTokens
+    processor_cache: MediaCache
+    encoder_cache: EncoderCache
     cache: Cache
     draw: DrawLimits | None = None
     text_encoder: TextEncoder | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from proteus.limits import DrawTables, LimitTables, Section
+from proteus.limits_cache import CacheTables
 from proteus.limits_published import Contract, DrawContract
 
 # End of a key -> unit, the longest first. Other keys name what they count.
@@ -48,8 +49,9 @@ def described(section: type[Section], name: str = "", about: str = "") -> Iterat
     below, entries = [], []
     schemas = section.model_json_schema()["properties"]
     for key, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
-            below.append((field.annotation, f"{name}.{key}".lstrip("."), field.description or ""))
+        inner = next((kind for kind in (field.annotation, *get_args(field.annotation)) if _is_table(kind)), None)
+        if inner is not None:
+            below.append((inner, f"{name}.{key}".lstrip("."), field.description or ""))
         else:
             unit = next((unit for end, unit in UNITS.items() if f"_{key}".endswith(f"_{end}")), "")
             entries.append(Entry(key=key, values=_values(schemas[key]), unit=unit, meaning=field.description or ""))
@@ -57,6 +59,10 @@ def described(section: type[Section], name: str = "", about: str = "") -> Iterat
         yield DescribedTable(name=name, about=about or (section.__doc__ or ""), entries=tuple(entries))
     for table in below:
         yield from described(*table)
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
 
 
 def _values(schema: Mapping[str, Any]) -> str:
@@ -78,15 +84,17 @@ def markdown() -> str:
     offered = {f"{table.name}.{entry.key}" for table in told for entry in table.entries}
     parts = [
         "# Limits of a deployment",
-        "Generated from `src/proteus/limits.py` (`python -m proteus.limits_page > docs/limits.md`); a test compares.",
+        "Generated from `limits.py` and `limits_cache.py` (`python -m proteus.limits_page > docs/limits.md`); "
+        "a test compares.",
         "The tables of the deployment file that state limits; `deployments/demo.toml` shows every key with a number. "
         "A request over a limit is refused with the key and the number.",
         "A published key is a parameter of the model `chat`, or of `draw` where it begins so, under its whole name, "
         "such as `image.max_bytes`: text as it stands, anything else as JSON. `proteus contract` and "
         "`Client.contract()` read it. `fetch.enabled` is published besides: whether any host is allowed.",
-        "`[draw]` and `[denoiser]` with all below them may be left out where nothing is drawn.",
+        "`[draw]` and `[denoiser]` with all below them may be left out where nothing is drawn, and "
+        "`[encoder_cache.redis]` where servers share nothing.",
     ]
-    for table in (*described(LimitTables), *described(DrawTables)):
+    for table in (*described(LimitTables), *described(CacheTables), *described(DrawTables)):
         rows = ["| key | value | unit | meaning | published |", "|---|---|---|---|---|"]
         for entry in table.entries:
             is_offered = "yes" if f"{table.name}.{entry.key}" in offered else "no"

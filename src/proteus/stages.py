@@ -1,14 +1,157 @@
-"""Where a request's time went: a stopwatch of named stages, in milliseconds."""
+"""Where a request's time went: in stages one after the other, which add up, or as a stopwatch of named blocks.
+
+TTFT = ingress + admission + preprocess + encoder queue + encode + connector + transfer + LM queue + prefill.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Stage = Literal[
+    "ingress",
+    "admission",
+    "preprocess",
+    "encoder_queue",
+    "encode",
+    "connector",
+    "transfer",
+    "lm_queue",
+    "prefill",
+    "decode",
+]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+IngressPart = Literal["transport", "parse", "fetch", "plan", "prompt"]
+Span = tuple[int, int]  # begun and done, ns of the machine's monotonic clock; (0, 0): not known
+MS = 1e6  # ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeMarks:
+    """When a picture passed the models of image_tokens."""
+
+    preprocess: Span
+    encoder: Span
+    connector: Span
+
+    def stages_ns(self, begun_ns: int, done_ns: int) -> dict[Stage, int]:
+        """Their share of the time from `begun_ns` to `done_ns`, in which somebody waited for the picture.
+
+        What was before does not count: of a picture that another request had begun, only the rest was waited for. An
+        encoder without a clock takes all up to `done_ns`.
+        """
+        ends: list[tuple[Stage, int]] = [("preprocess", self.preprocess[1])]
+        if self.encoder[1]:
+            ends += [("encoder_queue", self.encoder[0]), ("encode", self.encoder[1])]
+        else:
+            ends += [("encode", done_ns)]
+        if self.encoder[1] and self.connector[1]:
+            ends += [("connector", self.connector[1])]
+        stages: dict[Stage, int] = {}
+        at_ns = begun_ns
+        for stage, end_ns in ends:
+            reached_ns = min(max(at_ns, end_ns), done_ns)
+            stages[stage] = reached_ns - at_ns
+            at_ns = reached_ns
+        return stages
+
+
+class Timeline:
+    """Of one request of `chat`: stages that follow each other without gap or overlap, from its arrival on.
+
+    What no stage claims is `transfer`: hops between models, and the wait for the event loop.
+    """
+
+    def __init__(self, sent_ns: int | None = None, *, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock_ns = clock_ns
+        self._arrived_ns = clock_ns()
+        self._start_ns = self._arrived_ns
+        self._ingress_ns: dict[IngressPart, int] = {}
+        self._ready_ns = self._arrived_ns  # the end of ingress
+        self._stages_ns: dict[Stage, int] = {}
+        self.first_index: int | None = None  # of the answer that spoke first
+        self._first_ns = self._last_ns = self._longest_gap_ns = self._later_tokens = 0
+        if sent_ns is not None:
+            self.sent(sent_ns)
+
+    def sent(self, sent_ns: int) -> None:
+        """The client sent it then, by the same clock; a moment after its arrival is not believed."""
+        if sent_ns <= self._arrived_ns:
+            self._start_ns = sent_ns
+            self._ingress_ns["transport"] = self._arrived_ns - sent_ns
+
+    @contextmanager
+    def ingress(self, part: IngressPart) -> Iterator[None]:
+        """Time a part of what is done before the request asks to be admitted; ingress lasts to the end of the last."""
+        begun_ns = self._clock_ns()
+        try:
+            yield
+        finally:
+            now_ns = self._clock_ns()
+            self._ingress_ns[part] = self._ingress_ns.get(part, 0) + now_ns - begun_ns
+            self._ready_ns = now_ns
+
+    @contextmanager
+    def stage(self, stage: Stage) -> Iterator[None]:
+        begun_ns = self._clock_ns()
+        try:
+            yield
+        finally:
+            self.add(stage, self._clock_ns() - begun_ns)
+
+    def add(self, stage: Stage, ns: int) -> None:
+        """Time of this request that was measured elsewhere; never together with another stage's."""
+        self._stages_ns[stage] = self._stages_ns.get(stage, 0) + ns
+
+    def now_ns(self) -> int:
+        return self._clock_ns()
+
+    def tokens(self, index: int, count: int) -> None:
+        """So many tokens of answer `index` leave now. The times are those of the answer that speaks first."""
+        now_ns = self._clock_ns()
+        if self.first_index is None:
+            self.first_index = index
+            self._first_ns = self._last_ns = now_ns
+        elif index == self.first_index:
+            self._longest_gap_ns = max(self._longest_gap_ns, now_ns - self._last_ns)
+            self._last_ns = now_ns
+            self._later_tokens += count
+
+    def report(self) -> Times:
+        """At the end of the request, which is now."""
+        end_ns = self._clock_ns()
+        first_ns = end_ns if self.first_index is None else self._first_ns
+        stages: dict[Stage, int] = {"ingress": self._ready_ns - self._start_ns, **self._stages_ns}
+        stages["transfer"] = max(0, first_ns - self._start_ns - sum(stages.values()))
+        stages["decode"] = end_ns - first_ns
+        later = self._later_tokens
+        return Times(
+            stages_ms={stage: stages[stage] / MS for stage in STAGES if stage in stages},
+            ingress_ms={part: ns / MS for part, ns in self._ingress_ns.items()},
+            ttft_ms=(first_ns - self._start_ns) / MS,
+            total_ms=(end_ns - self._start_ns) / MS,
+            mean_inter_token_ms=(self._last_ns - self._first_ns) / later / MS if later else None,
+            longest_inter_token_ms=self._longest_gap_ns / MS if later else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """All in ms. `stages_ms` add up to `total_ms`, those before `decode` to `ttft_ms`."""
+
+    stages_ms: Mapping[Stage, float]
+    ingress_ms: Mapping[IngressPart, float]
+    ttft_ms: float  # arrival to the first token; to the end where there was none
+    total_ms: float
+    mean_inter_token_ms: float | None  # None: fewer than two tokens
+    longest_inter_token_ms: float | None
 
 
 class Stopwatch:
-    """Times of one request. Stages are added up by name; `total` runs from the start."""
+    """Times of one request to `draw`. Stages are added up by name; `total` runs from the start."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from proteus.generation.task import Condition, DrawEvent, DrawTask
 from proteus.language.generation import TokenLogprobs
+from proteus.stages import EncodeMarks
 
 ParameterValue = str | int | bool
 
@@ -27,8 +28,8 @@ class Context:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedPicture:
     visual_tokens: npt.NDArray[np.float32]  # (N, D)
-    key_echo: bytes
-    made_at_ns: int  # monotonic clock
+    marks: EncodeMarks
+    preprocess_saved_us: int = 0  # 0: its pixels were computed; else what that had taken once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class LlmEnd:
     queue_us: int
     prefill_us: int
     decode_us: int
+    saved_us: int = 0  # of prefill, by the prefix cache, as estimated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,9 @@ class Fleet(Protocol):
     """The models behind `chat`; every method raises ProteusError."""
 
     async def image_tokens(
-        self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+        self, picture: bytes, scope_key: bytes, context: Context, target_px: tuple[int, int] | None = None
     ) -> EncodedPicture:
-        """`target_px` is the upright (width, height) to make the picture smaller to first, and enters the key."""
+        """`target_px` is the upright (width, height) to make the picture smaller to first."""
         ...
 
     def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]: ...

@@ -92,6 +92,7 @@ def _llm_event(event: Event) -> LlmEvent:
             queue_us=finish.queue_us,
             prefill_us=finish.prefill_us,
             decode_us=finish.decode_us,
+            saved_us=finish.saved_us,
         )
     return LlmEvent(text=event.text, token_ids=event.token_ids, logprobs=event.logprobs, end=end)
 
@@ -107,5 +108,6 @@ def _outputs(event: Event) -> dict[str, Array]:
         finish = event.finish
         outputs["cached_tokens"] = np.array([finish.cached_tokens], dtype=np.int32)
         outputs["finish_reason"] = from_bytes(finish.reason.encode())
+        outputs["saved_us"] = np.array([finish.saved_us], dtype=np.int64)
         outputs["stage_us"] = np.array([finish.queue_us, finish.prefill_us, finish.decode_us], dtype=np.int64)
     return outputs

@@ -13,6 +13,7 @@ from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEvent
 from proteus.backend.letters import unpack
 from proteus.backend.tensors import Array, from_bytes
 from proteus.contract import IMAGE_TOKENS, LLM, MEDIA_KEY_BYTES
+from proteus.stages import EncodeMarks, Span
 
 
 class TritonFleet:
@@ -27,19 +28,23 @@ class TritonFleet:
         self._caller.close()
 
     async def image_tokens(
-        self, picture: bytes, key: bytes, context: Context, target_px: tuple[int, int] | None = None
+        self, picture: bytes, scope_key: bytes, context: Context, target_px: tuple[int, int] | None = None
     ) -> EncodedPicture:
         """As in Fleet."""
         inputs: dict[str, Array] = {
             "image_bytes": from_bytes(picture)[None],
-            "cache_key": from_bytes(key)[None],
+            "scope_key": from_bytes(scope_key)[None],
             "target_px": np.array([target_px or (0, 0)], dtype=np.int32),
         }
         outputs = await self._caller.call(IMAGE_TOKENS, inputs, context)
         return EncodedPicture(
             visual_tokens=outputs["visual_tokens"][0],
-            key_echo=outputs["cache_key_echo"].tobytes(),
-            made_at_ns=int(outputs["made_at_ns"].reshape(-1)[0]),
+            marks=EncodeMarks(
+                preprocess=_span(outputs["preprocess_ns"]),
+                encoder=_span(outputs["encoder_ns"]),
+                connector=_span(outputs["connector_ns"]),
+            ),
+            preprocess_saved_us=int(outputs["preprocess_saved_us"].reshape(-1)[0]),
         )
 
     async def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]:
@@ -54,6 +59,11 @@ class TritonFleet:
     async def stop(self, request_key: bytes) -> None:
         """As in Fleet."""
         await self._llm.stop(request_key)
+
+
+def _span(ns: Array) -> Span:
+    begun_ns, done_ns = ns.reshape(-1).tolist()
+    return begun_ns, done_ns
 
 
 def _inputs(call: LlmCall) -> dict[str, Array]:

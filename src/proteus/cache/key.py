@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass
 
 DOMAIN = b"proteus.visual_tokens.1"
 TEXT_DOMAIN = b"proteus.text_states.1"
+SCOPE_DOMAIN = b"proteus.cache_scope.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +24,16 @@ class PictureKeyFields:
     plan: str  # the shape that was planned: encoder side and visual tokens
     dtype: str  # of the result
     media_digest: bytes  # SHA-256 of the encoded bytes
-    salt: bytes = b""  # random after a collision, else empty
 
 
 def media_digest(data: bytes) -> bytes:
     """SHA-256 of the encoded bytes of one medium."""
     return hashlib.sha256(data).digest()
+
+
+def scope_key(cache_scope: str) -> bytes:
+    """32 bytes that stand for a cache scope where its name is nobody's business."""
+    return _digest(SCOPE_DOMAIN, cache_scope)
 
 
 def picture_key(fields: PictureKeyFields) -> bytes:

@@ -15,6 +15,7 @@ from proteus.families.family import EncoderInput, MediaPlan
 
 LADDER_START = 64  # patches of the shortest sequence
 STEPS_PER_DOUBLING = 4  # at most 1 - 2**(-1/4) = 16 % of a sequence is padding, rounding to LADDER_START apart
+SIZES_MP = (0.25, 1, 4, 16, 64, 256)  # upper bounds of the size buckets
 Item = TypeVar("Item")
 
 
@@ -30,6 +31,14 @@ class Bucket:
     def label(self) -> str:
         """As tables and metrics name it."""
         return f"{self.cols} patches" if self.kind == "grid" else f"{self.cols}x{self.rows} {self.kind}"
+
+
+def size_bucket(pixels: int) -> str:
+    """Of a stored picture, as reports and metrics name it: the least of `SIZES_MP` that holds its pixels.
+
+    What decoding costs goes by it; what encoding costs, by the shape bucket.
+    """
+    return next((f"{size:g} MP" for size in SIZES_MP if pixels <= size * 1e6), f"over {SIZES_MP[-1]} MP")
 
 
 def ladder() -> Iterator[int]:

@@ -14,6 +14,7 @@ from proteus.door.stopping import Stopping
 from proteus.door.together import together
 from proteus.errors import ProteusError
 from proteus.language.stream import Detokenizer
+from proteus.stages import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,15 @@ class Answers:
     """Of one request. `report` is asked once all have ended, with the answers in the order in which they did."""
 
     def __init__(
-        self, fleet: Fleet, detokenizer: Detokenizer, reply: Reply, report: Callable[[Sequence[Choice]], str]
+        self,
+        fleet: Fleet,
+        detokenizer: Detokenizer,
+        reply: Reply,
+        timeline: Timeline,
+        report: Callable[[Sequence[Choice]], str],
     ) -> None:
         self._fleet, self._detokenizer = fleet, detokenizer
-        self._reply, self._report = reply, report
+        self._reply, self._timeline, self._report = reply, timeline, report
         self._ended: list[Choice] = []
         self._stopping = Stopping(fleet.stop)
 
@@ -53,6 +59,8 @@ class Answers:
             async with aclosing(self._fleet.generate(call, context)) as events:
                 async for event in events:
                     output_tokens += len(event.token_ids)
+                    if event.token_ids:
+                        self._timeline.tokens(index, len(event.token_ids))
                     report = None
                     if event.end is not None:
                         self._ended.append(Choice(index=index, output_tokens=output_tokens, end=event.end))

@@ -19,15 +19,20 @@ from proteus.door.prepare import Prepared
 from proteus.errors import InternalError
 from proteus.language.generation import Scheduling
 from proteus.language.sampling import Sampling
+from proteus.stages import EncodeMarks
 
 Source = Literal["encoded", "cached", "shared"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VisualTokens:
     rows: npt.NDArray[np.float32]  # (N, D)
     source: Source
     key: bytes  # names the rows: SHA-256 of everything they depend on
+    marks: EncodeMarks | None = None  # None: from the encoder cache
+    landed_ns: int = 0  # monotonic clock, when they were computed
+    preprocess_saved_ms: float = 0.0  # 0: its pixels were computed
+    saved_ms: float = 0.0  # by the encoder cache
 
 
 def llm_calls(prepared: Prepared, seen: Sequence[VisualTokens]) -> list[LlmCall]:

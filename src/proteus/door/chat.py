@@ -7,35 +7,29 @@ A request that can never fit is refused before it waits; one that waits holds no
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from proteus.admission.ask import Ask
 from proteus.admission.figures import Figures
 from proteus.admission.gate import Gate
-from proteus.backend.fleet import Context, Fleet
-from proteus.cache.key import PictureKeyFields, picture_key
-from proteus.cache.single_flight import SingleFlight
-from proteus.contract import CHAT, VISUAL_TOKENS
+from proteus.backend.fleet import Fleet
+from proteus.contract import CHAT
 from proteus.cost.buckets import patches_allocated, patches_used
-from proteus.cost.planner import MediaCost, Planner
+from proteus.cost.planner import Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.answers import Answers
 from proteus.door.arrival import Call
-from proteus.door.calls import Source, VisualTokens, llm_calls
+from proteus.door.calls import VisualTokens, llm_calls
+from proteus.door.encoding import Encoding, Place, place, planned
 from proteus.door.named import NamedRequests, StopRequest
-from proteus.door.pictures import Picture
 from proteus.door.prepare import Preparation, Prepared
 from proteus.door.reply import Listener, Piece, Reply, poll_s
 from proteus.door.report import LEFT_EARLY, report
 from proteus.door.request import document_limit
 from proteus.door.seats import Seat, Seats
-from proteus.door.together import together
-from proteus.errors import InternalError, InvalidRequest, MediaTooLarge
 from proteus.families.llava import LlavaFamily
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import PromptRenderer
@@ -43,10 +37,7 @@ from proteus.language.stream import Detokenizer
 from proteus.language.tokenizer import load_tokenizer
 from proteus.manifest import Manifest
 from proteus.media.fetch import Fetcher
-from proteus.preprocess.pixels import POLICY
-from proteus.stages import Stopwatch
-
-Place = tuple[bytes, tuple[int, int] | None]  # digest of a picture and the size it is given as: what is encoded once
+from proteus.stages import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +49,7 @@ class Visit:
     listener: Listener
     seat: Seat
     held: AsyncExitStack
-    watch: Stopwatch
+    timeline: Timeline
 
 
 class Chat:
@@ -74,14 +65,13 @@ class Chat:
         fleet: Fleet,
     ) -> None:
         self._document_limit = document_limit(deployment.text)
-        self._manifest = manifest
         self._detokenizer = detokenizer
         self._fleet = fleet
         planner = Planner(family=family, tiers=deployment.tiers, kv_value_bytes=KV_VALUE_BYTES)
         fetcher = Fetcher(deployment.fetch, deployment.image.max_bytes)
         self._preparation = Preparation(deployment, planner, renderer, fetcher, vocab_size=manifest.vocab_size)
         self._gate = Gate(deployment.admission)
-        self._encoding = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
+        self._encoding = Encoding(fleet, deployment.encoder_cache, revision=manifest.revision)
         self._seats = Seats(max_requests=_max_open(deployment), max_bytes=deployment.admission.max_open_bytes)
         self._named = NamedRequests()
         self._downscaled = self._patches_used = self._patches_allocated = 0
@@ -112,11 +102,11 @@ class Chat:
         if StopRequest.is_one(call.document):
             reply.send(Piece(report=self._named.answer(call, self._document_limit)))
             return
-        watch = Stopwatch()
+        timeline = Timeline()
         with self._seats.take(call.num_bytes) as seat:
             async with AsyncExitStack() as held:
                 listener = Listener(reply, lambda: poll_s(self._seats.taken))
-                visit = Visit(call=call, reply=reply, listener=listener, seat=seat, held=held, watch=watch)
+                visit = Visit(call=call, reply=reply, listener=listener, seat=seat, held=held, timeline=timeline)
                 ready = await listener.unless_gone(self._make_ready(visit))
                 if ready is None:
                     reply.send(Piece(report=LEFT_EARLY))
@@ -125,83 +115,45 @@ class Chat:
 
     async def _make_ready(self, visit: Visit) -> tuple[Prepared, Mapping[Place, VisualTokens]]:
         """Everything before the language model."""
-        watch = visit.watch
-        parsed = await self._preparation.parse(visit.call, watch)
+        timeline = visit.timeline
+        parsed = await self._preparation.parse(visit.call, timeline)
         visit.held.enter_context(self._named.open(parsed.request, visit.listener.stop))
-        prepared = await self._preparation.prepare(parsed, visit.seat, watch)
-        with watch.stage("admission"):
+        prepared = await self._preparation.prepare(parsed, visit.seat, timeline)
+        with timeline.stage("admission"):
             reservation = await visit.held.enter_async_context(self._gate.admitted(_ask(prepared)))
         self._count(prepared)
-        with watch.stage("encode"):
-            encoded = await self._encode(prepared, visit.call.context)
+        encoded = await self._encode(prepared, visit)
         reservation.shrink(_without_decoding(prepared.resources))
         return prepared, encoded
 
     async def _generate(self, prepared: Prepared, encoded: Mapping[Place, VisualTokens], visit: Visit) -> None:
-        calls = llm_calls(prepared, [encoded[_place(*planned)] for planned in _planned(prepared)])
-        sources = [tokens.source for tokens in encoded.values()]
+        calls = llm_calls(prepared, [encoded[place(*pair)] for pair in planned(prepared)])
         answers = Answers(
             self._fleet,
             self._detokenizer,
             visit.reply,
-            lambda ended: report(prepared, sources, ended, visit.watch),
+            visit.timeline,
+            lambda ended: report(prepared, list(encoded.values()), ended, visit.timeline),
         )
         await answers.follow(calls, visit.call.context, visit.listener)
+
+    async def _encode(self, prepared: Prepared, visit: Visit) -> Mapping[Place, VisualTokens]:
+        """All pictures; the stages are those of the one that was waited for longest."""
+        timeline, begun_ns = visit.timeline, visit.timeline.now_ns()
+        encoded = await self._encoding.encode(prepared, visit.call.context)
+        computed = [tokens for tokens in encoded.values() if tokens.marks is not None]
+        if computed:
+            last = max(computed, key=lambda tokens: tokens.landed_ns)
+            if last.marks is not None:
+                for stage, ns in last.marks.stages_ns(begun_ns, max(begun_ns, last.landed_ns)).items():
+                    timeline.add(stage, ns)
+        return encoded
 
     def _count(self, prepared: Prepared) -> None:
         for cost in prepared.costs:
             self._downscaled += cost.downscaled
             self._patches_used += patches_used(cost.plan)
             self._patches_allocated += patches_allocated(cost.plan)
-
-    async def _encode(self, prepared: Prepared, context: Context) -> Mapping[Place, VisualTokens]:
-        """Visual tokens of each distinct picture, all at once; the first that is refused ends the others."""
-        distinct: dict[Place, tuple[int, Picture, MediaCost]] = {}
-        for number, (picture, cost) in enumerate(_planned(prepared), start=1):
-            distinct.setdefault(_place(picture, cost), (number, picture, cost))
-        scope = prepared.request.cache_scope
-        tokens = await together(self._encode_named(*named, scope, context) for named in distinct.values())
-        return dict(zip(distinct, tokens, strict=True))
-
-    async def _encode_named(
-        self, number: int, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
-    ) -> VisualTokens:
-        """A picture that is to blame is named by its number, as it was where its header was read."""
-        try:
-            return await self._encode_shared(picture, cost, cache_scope, context)
-        except (InvalidRequest, MediaTooLarge) as error:
-            raise error.about(f"picture {number}") from error
-
-    async def _encode_shared(
-        self, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
-    ) -> VisualTokens:
-        fields = PictureKeyFields(
-            cache_scope=cache_scope,
-            revision=self._manifest.revision,
-            policy=POLICY,
-            plan=f"{cost.bucket.label}, {cost.given_px} px, {cost.plan.visual_tokens} visual tokens",
-            dtype=VISUAL_TOKENS.dtype,
-            media_digest=picture.digest,
-        )
-        target_px = cost.given_px if cost.downscaled else None
-        landing = await self._encoding.run(
-            picture_key(fields), lambda: self._encode_checked(picture.data, target_px, fields, context)
-        )
-        return replace(landing.value, source="shared") if landing.shared else landing.value
-
-    async def _encode_checked(
-        self, data: bytes, target_px: tuple[int, int] | None, fields: PictureKeyFields, context: Context
-    ) -> VisualTokens:
-        """Ask for the picture's tokens; an answer made for another key is a collision, and asked for anew."""
-        name = picture_key(fields)
-        for salt in (b"", secrets.token_bytes(16)):
-            key = picture_key(replace(fields, salt=salt))
-            asked_at_ns = time.monotonic_ns()
-            encoded = await self._fleet.image_tokens(data, key, context, target_px)
-            if encoded.key_echo == key:
-                source: Source = "cached" if encoded.made_at_ns < asked_at_ns else "encoded"
-                return VisualTokens(encoded.visual_tokens, source, name)
-        raise InternalError
 
 
 def _max_open(deployment: Deployment) -> int:
@@ -223,11 +175,3 @@ def _ask(prepared: Prepared) -> Ask:
 def _without_decoding(resources: ResourceVector) -> ResourceVector:
     """What is still held once every picture is encoded."""
     return replace(resources, media_bytes=0, decoded_pixels=0, decode_bytes=0, patches=0, encoder_flops=0)
-
-
-def _planned(prepared: Prepared) -> Iterator[tuple[Picture, MediaCost]]:
-    return zip(prepared.pictures, prepared.costs, strict=True)
-
-
-def _place(picture: Picture, cost: MediaCost) -> Place:
-    return picture.digest, cost.given_px

@@ -24,7 +24,7 @@ from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import Prompt, PromptRenderer
 from proteus.limits import LatencyClass
 from proteus.media.fetch import Fetcher
-from proteus.stages import Stopwatch
+from proteus.stages import Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +78,13 @@ class Preparation:
         self._for_text = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare_text")
         self._for_media = ThreadPoolExecutor(deployment.cores, thread_name_prefix="prepare_media")
 
-    async def parse(self, call: Call, watch: Stopwatch) -> Parsed:
+    async def parse(self, call: Call, timeline: Timeline) -> Parsed:
         """Raises InvalidRequest and MediaTooLarge."""
         arrived_s = time.monotonic()
         threads = self._for_media if call.num_bytes > self._deployment.text.max_text_bytes else self._for_text
-        return await in_thread(threads, lambda: self._parse(call, arrived_s, watch))
+        return await in_thread(threads, lambda: self._parse(call, arrived_s, timeline))
 
-    async def prepare(self, parsed: Parsed, seat: Seat, watch: Stopwatch) -> Prepared:
+    async def prepare(self, parsed: Parsed, seat: Seat, timeline: Timeline) -> Prepared:
         """`seat` is told of the bytes that URLs may bring before they are fetched.
 
         Raises InvalidRequest and what it is the root of, MediaTooLarge, QueueFull, or DeadlineExceeded.
@@ -92,13 +92,13 @@ class Preparation:
         fetched: Mapping[str, bytes] = {}
         if numbers := _first_of_each_url(parsed.places):
             seat.hold(len(numbers) * self._deployment.image.max_bytes)
-            with watch.stage("fetch"):
+            with timeline.ingress("fetch"):
                 fetched = await self._fetch(numbers, parsed.deadline_s)
         threads = self._for_media if parsed.places else self._for_text
-        return await in_thread(threads, lambda: self._plan(parsed, fetched, watch))
+        return await in_thread(threads, lambda: self._plan(parsed, fetched, timeline))
 
-    def _parse(self, call: Call, arrived_s: float, watch: Stopwatch) -> Parsed:
-        with watch.stage("parse"):
+    def _parse(self, call: Call, arrived_s: float, timeline: Timeline) -> Parsed:
+        with timeline.ingress("parse"):
             call.refuse_parameters()
             request = ChatRequest.parse(call.document, self._deployment.text)
             _check_ids(request, self._vocab_size)
@@ -127,13 +127,13 @@ class Preparation:
         except ProteusError as error:
             raise error.about(f"picture {number}") from error
 
-    def _plan(self, parsed: Parsed, fetched: Mapping[str, bytes], watch: Stopwatch) -> Prepared:
+    def _plan(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> Prepared:
         request = parsed.request
-        with watch.stage("plan"):
+        with timeline.ingress("plan"):
             numbered = enumerate(parsed.places, start=1)
             pictures = tuple(read(place, number, fetched, self._deployment.image) for number, place in numbered)
             costs = tuple(self._cost(picture, number, len(pictures)) for number, picture in enumerate(pictures, 1))
-        with watch.stage("prompt"):
+        with timeline.ingress("prompt"):
             prompt = self._renderer.render(_messages(request), [cost.plan.visual_tokens for cost in costs])
         max_tokens = self._max_tokens(request, prompt)
         text = self._planner.text(prompt.text_tokens, max_tokens)

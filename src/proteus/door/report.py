@@ -1,13 +1,20 @@
-"""What a request cost and where its time went: the JSON document that ends a stream."""
+"""What a request cost, where its time went and what the caches saved: the JSON document that ends a stream."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from proteus.backend.fleet import LlmEnd
+from proteus.cost.buckets import size_bucket
+from proteus.cost.planner import MediaCost
 from proteus.door.answers import Choice
+from proteus.door.calls import VisualTokens
+from proteus.door.encoding import planned
+from proteus.door.pictures import Picture
 from proteus.door.prepare import Prepared
-from proteus.stages import Stopwatch
+from proteus.stages import Timeline, Times
 
 # To a client that left before the language model had its request.
 LEFT_EARLY = json.dumps(
@@ -15,22 +22,30 @@ LEFT_EARLY = json.dumps(
         "finish_reason": "cancelled",
         "usage": {"text_tokens": 0, "visual_tokens": 0, "output_tokens": 0, "cached_tokens": 0},
         "stages_ms": {},
+        "ingress_ms": {},
+        "ttft_ms": None,
+        "inter_token_ms": None,
+        "caches": {},
+        "media": [],
         "pictures": [],
         "choices": [],
     }
 )
 
 
-def report(prepared: Prepared, sources: Sequence[str], ended: Sequence[Choice], watch: Stopwatch) -> str:
-    """`ended` in the order in which they ended: the stages of the last one are those that the client waited for.
+def report(prepared: Prepared, seen: Sequence[VisualTokens], ended: Sequence[Choice], timeline: Timeline) -> str:
+    """`seen` for each distinct picture, `ended` in the order in which the answers did.
 
-    Cached tokens are the fewest of any answer: what the prefix cache held before the request began, since of several
-    answers one can give the others what it has computed.
+    Queue and prefill of the language model are those of the answer that spoke first. Cached tokens are the fewest of
+    any answer: what the prefix cache held before the request began, since of several answers one can give the others
+    what it has computed.
     """
-    last = ended[-1].end
-    for stage, us in (("queue", last.queue_us), ("prefill", last.prefill_us), ("decode", last.decode_us)):
-        watch.add(stage, us / 1e3)
     choices = sorted(ended, key=lambda choice: choice.index)
+    first = choices[timeline.first_index or 0].end
+    timeline.add("lm_queue", first.queue_us * 1000)
+    timeline.add("prefill", first.prefill_us * 1000)
+    times = timeline.report()
+    cached_tokens = min(choice.end.cached_tokens for choice in choices)
     return json.dumps(
         {
             "finish_reason": choices[0].end.finish_reason,
@@ -38,10 +53,12 @@ def report(prepared: Prepared, sources: Sequence[str], ended: Sequence[Choice], 
                 "text_tokens": prepared.prompt.text_tokens,
                 "visual_tokens": prepared.prompt.visual_tokens,
                 "output_tokens": sum(choice.output_tokens for choice in choices),
-                "cached_tokens": min(choice.end.cached_tokens for choice in choices),
+                "cached_tokens": cached_tokens,
             },
-            "stages_ms": watch.report_ms(),
-            "pictures": list(sources),
+            **_times(times),
+            "caches": _caches(seen, cached_tokens, first),
+            "media": [_medium(picture, cost) for picture, cost in planned(prepared)],
+            "pictures": [tokens.source for tokens in seen],
             "choices": [
                 {
                     "index": choice.index,
@@ -52,3 +69,49 @@ def report(prepared: Prepared, sources: Sequence[str], ended: Sequence[Choice], 
             ],
         }
     )
+
+
+def _times(times: Times) -> Mapping[str, Any]:
+    inter_token = None
+    if times.mean_inter_token_ms is not None and times.longest_inter_token_ms is not None:
+        inter_token = {"mean": _ms(times.mean_inter_token_ms), "max": _ms(times.longest_inter_token_ms)}
+    return {
+        "stages_ms": {**{stage: _ms(ms) for stage, ms in times.stages_ms.items()}, "total": _ms(times.total_ms)},
+        "ingress_ms": {part: _ms(ms) for part, ms in times.ingress_ms.items()},
+        "ttft_ms": _ms(times.ttft_ms),
+        "inter_token_ms": inter_token,
+    }
+
+
+def _caches(seen: Sequence[VisualTokens], cached_tokens: int, first: LlmEnd) -> Mapping[str, Any]:
+    """Of each cache: how often it was asked for this request, what it had, and the time that saved."""
+    computed = [tokens for tokens in seen if tokens.source == "encoded"]
+    hits = [tokens for tokens in seen if tokens.source == "cached"]
+    pixels = [tokens for tokens in computed if tokens.preprocess_saved_ms]
+    return {
+        "processor": _cache(len(computed), len(pixels), sum(tokens.preprocess_saved_ms for tokens in pixels)),
+        "encoder": _cache(len(seen), len(hits), sum(tokens.saved_ms for tokens in hits)),
+        "prefix": {
+            **_cache(1, int(cached_tokens > 0), first.saved_us / 1e3 if cached_tokens else 0.0),
+            "tokens": cached_tokens,
+        },
+    }
+
+
+def _cache(lookups: int, hits: int, saved_ms: float) -> dict[str, Any]:
+    return {"lookups": lookups, "hits": hits, "saved_ms": _ms(saved_ms)}
+
+
+def _medium(picture: Picture, cost: MediaCost) -> Mapping[str, Any]:
+    return {
+        "size": size_bucket(picture.header.width_px * picture.header.height_px),
+        "bucket": cost.bucket.label,
+        "tier": picture.tier,
+        "downscaled": cost.downscaled,
+        "visual_tokens": cost.plan.visual_tokens,
+    }
+
+
+def _ms(ms: float) -> float:
+    """To the µs."""
+    return round(ms, 3)

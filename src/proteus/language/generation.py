@@ -48,6 +48,7 @@ class Finish:
     queue_us: int  # submitted → prefill begins
     prefill_us: int  # → first token
     decode_us: int  # → last token
+    saved_us: int = 0  # prefill of the cached tokens, at the mean time of a token so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,15 @@
 """Triton's `onnxruntime` backend in Python, for servers without the native one: tensors in, tensors out, CPU.
 
 All requests of one call run as one batch along the first axis. The names, types and `parameters` of the model's
-configuration mean what they mean to the native backend; `nice` is ours: how far the process gives way to the server.
+configuration mean what they mean to the native backend. Two are ours: `nice`, how far the process gives way to the
+server, and `clock_output`, the output (B, 2) that is filled with when the batch was begun and done, monotonic ns.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ class TritonPythonModel:
         self.inputs = _types(config["input"])
         self.outputs = _types(config["output"])
         self.batched = config["max_batch_size"] > 0
+        self.clock_output = parameters.get("clock_output")
 
     def execute(self, requests: list[Any]) -> list[Any]:
         if self.batched and len(requests) > 1:
@@ -48,8 +51,11 @@ class TritonPythonModel:
         return {name: tensor.astype(self.inputs[name], copy=False) for name, tensor in tensors.items()}
 
     def _run(self, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        results = self.session.run(list(self.outputs), feed)
-        return [result.astype(kind, copy=False) for result, kind in zip(results, self.outputs.values(), strict=True)]
+        begun_ns = time.monotonic_ns()
+        results = dict(zip(self.outputs, self.session.run(list(self.outputs), feed), strict=True))
+        if self.clock_output is not None:
+            results[self.clock_output][:] = begun_ns, time.monotonic_ns()
+        return [results[name].astype(kind, copy=False) for name, kind in self.outputs.items()]
 
     def _run_together(self, feeds: list[dict[str, np.ndarray]]) -> list[Any]:
         ends = np.cumsum([len(next(iter(feed.values()))) for feed in feeds])[:-1]
