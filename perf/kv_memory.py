@@ -26,7 +26,7 @@ from perf.records import Record, write
 from proteus.deployment import Deployment
 from proteus.language.kv_slots import KvSlots
 from proteus.language.onnx_decoder import DecoderManifest, OnnxDecoder
-from proteus.language.prefix import chain, root
+from proteus.language.prefix import Chain, Link, chain, root
 from proteus.language.prefix_cache import PrefixCache
 from proteus.limits import PrefixCache as PrefixLimits
 
@@ -220,12 +220,12 @@ def restoring(rounds: int) -> list[Record]:
     ids = np.random.default_rng(0).integers(manifest.image_token_id + 1, manifest.vocab_size, PREFIX_TOKENS)
     rows, places = np.zeros((0, manifest.hidden_size), dtype=np.float32), np.zeros(0, dtype=np.int64)
 
-    def digests() -> tuple[bytes, ...]:
+    def links() -> Chain:
         top = root(cache_scope="", revision="", adapter="")
         return chain(root=top, input_ids=ids, visual_spans=(), media_keys=(), block_tokens=size)
 
     def restore() -> None:
-        blocks = cache.find(digests(), 0)
+        blocks = cache.find(links(), 0)
         if len(blocks) != PREFIX_TOKENS // size:
             raise SystemExit("the prefix is not in the cache")
         for number, block in enumerate(blocks):
@@ -236,7 +236,7 @@ def restoring(rounds: int) -> list[Record]:
 
     def keep() -> None:
         cache.clear()
-        cache.keep(digests(), PREFIX_TOKENS // size, lambda number: slots.view(0, number * size, (number + 1) * size))
+        cache.keep(links(), PREFIX_TOKENS // size, lambda number: slots.view(0, number * size, (number + 1) * size))
 
     compute()
     keep()
@@ -258,7 +258,7 @@ def evicting(rounds: int) -> list[Record]:
         numbers = count()
 
         def keep() -> None:
-            cache.keep([next(numbers).to_bytes(32, "big") for _ in range(4)], 4, lambda _: block)
+            cache.keep([Link(next(numbers).to_bytes(32, "big"), b"") for _ in range(4)], 4, lambda _: block)
 
         while cache.figures().evicted_for_room == 0:
             keep()

@@ -1,4 +1,4 @@
-"""Chains of digests: what must differ, differs, and what is alike up to a place is alike up to there."""
+"""Chains of links: what must differ, differs, and what is alike up to a place is alike up to there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proteus.language.generation import Spans
-from proteus.language.prefix import chain, media_key_of_rows, root
+from proteus.language.prefix import Chain, Link, chain, media_key_of_rows, root
 
 ROOT = root(cache_scope="tenant", revision="r1", adapter="")
 PICTURE = 2  # the id of a placeholder
@@ -18,8 +18,8 @@ A, B = b"a" * 32, b"b" * 32
 
 
 def links(
-    ids: list[int], spans: Spans = (), keys: tuple[bytes, ...] = (), *, block_tokens: int = 4, root: bytes = ROOT
-) -> tuple[bytes, ...]:
+    ids: list[int], spans: Spans = (), keys: tuple[bytes, ...] = (), *, block_tokens: int = 4, root: Link = ROOT
+) -> Chain:
     return chain(
         root=root,
         input_ids=np.array(ids, dtype=np.int32),
@@ -29,10 +29,10 @@ def links(
     )
 
 
-def num_shared(one: tuple[bytes, ...], two: tuple[bytes, ...]) -> int:
+def num_shared(one: Chain, two: Chain) -> int:
     """Links that are equal before the first that differs; behind it none may be equal."""
     number = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    assert not set(one[number:]) & set(two)
+    assert not {link.digest for link in one[number:]} & {link.digest for link in two}
     return number
 
 
@@ -58,7 +58,7 @@ def test_every_field_changes_the_root(change: dict[str, Any]) -> None:
     ],
 )
 def test_fields_of_the_root_never_run_together(one: tuple[str, str, str], two: tuple[str, str, str]) -> None:
-    def of(fields: tuple[str, str, str]) -> bytes:
+    def of(fields: tuple[str, str, str]) -> Link:
         return root(cache_scope=fields[0], revision=fields[1], adapter=fields[2])
 
     assert of(one) != of(two)
@@ -66,7 +66,7 @@ def test_fields_of_the_root_never_run_together(one: tuple[str, str, str], two: t
 
 def test_digests_are_the_same_in_every_process() -> None:
     last = links([10, 11, PICTURE, PICTURE, PICTURE, 12, 13, 14], ((2, 3),), (A,))[-1]
-    assert last.hex() == "1a119ad17ddd5b22527c882d97eb5f20417ece62e1dbc6ead11e331b63cb685c"
+    assert last.digest.hex() == "1a119ad17ddd5b22527c882d97eb5f20417ece62e1dbc6ead11e331b63cb685c"
 
 
 @pytest.mark.parametrize(("num_tokens", "num_links"), [(0, 0), (3, 0), (4, 1), (7, 1), (8, 2)])
@@ -168,9 +168,18 @@ def test_a_picture_without_a_key_is_refused() -> None:
         links([PICTURE] * 4, ((0, 4),), (b"",))
 
 
-def test_a_root_of_another_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="32 bytes"):
-        links([1, 2, 3, 4], root=b"short")
+def test_links_compare_all_that_was_hashed_and_not_its_digest_alone() -> None:
+    """As if SHA-256 collided: of two roots, of two blocks of ids, of two pictures."""
+    ids, spans = [10, 11, 12, 13, PICTURE, PICTURE, 14, 15], ((4, 2),)
+    ours = links(ids, spans, (A,))
+    other_root = root(cache_scope="other", revision="r1", adapter="")
+    for others in (
+        links(ids, spans, (A,), root=other_root._replace(digest=ROOT.digest)),
+        links([9, *ids[1:]], spans, (A,)),
+        links(ids, spans, (B,)),
+    ):
+        as_if = [link._replace(digest=mine.digest) for link, mine in zip(others, ours, strict=True)]
+        assert as_if != list(ours)
 
 
 def test_keys_of_rows_differ_in_value_shape_and_order() -> None:

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from proteus.language.prefix import Chain, Link
 from proteus.language.prefix_cache import MOST_EXPIRED_AT_ONCE, Block, PrefixCache
 from proteus.limits import PrefixCache as PrefixLimits
 
@@ -32,9 +33,9 @@ def cache_of(num_blocks: int, clock: Clock | None = None, *, spare_bytes: int = 
     return PrefixCache(limits, block_shape=SHAPE, clock_s=clock or Clock())
 
 
-def links(path: Path) -> tuple[bytes, ...]:
-    """What `chain` gives: a digest for each block, which stands for all before it."""
-    return tuple(bytes(path[: number + 1]) for number in range(len(path)))
+def links(path: Path) -> Chain:
+    """What `chain` gives: a link for each block, whose digest stands for all before it."""
+    return tuple(Link(bytes(path[: number + 1]), bytes([step])) for number, step in enumerate(path))
 
 
 def block_of(path: Path) -> Block:
@@ -225,7 +226,7 @@ def test_the_old_are_dropped_a_bounded_number_at_a_time_and_found_no_more_from_t
 def test_unique_prompts_for_ever_evict_one_block_for_each_that_comes() -> None:
     cache = cache_of(5)
     for number in range(1000):
-        cache.keep([number.to_bytes(2, "big")], 1, lambda _: block_of((1,)))
+        cache.keep([Link(number.to_bytes(2, "big"), b"")], 1, lambda _: block_of((1,)))
     cache.check()
     figures = cache.figures()
     assert (figures.held_blocks, figures.kept_blocks, figures.evicted_for_room) == (5, 1000, 995)
@@ -296,3 +297,19 @@ def test_figures_tell_of_prompts_and_tokens() -> None:
     figures = cache.figures()
     assert (figures.lookups, figures.hits, figures.looked_up_tokens, figures.hit_tokens) == (2, 1, 30, 16)
     assert (figures.held_blocks, figures.held_bytes, figures.evicted_for_room) == (2, 2 * BLOCK_BYTES, 0)
+
+
+def test_digests_that_collide_are_told_apart_by_what_they_stand_for() -> None:
+    """At the first link, at a later one, and behind one: nothing of the other prompt is found, or lost."""
+    cache = cache_of(8)
+    ours = links((1, 2, 3))
+    cache.keep(ours, 3, blocks_of((1, 2, 3)))
+    for number, num_alike in ((0, 0), (1, 1), (2, 2)):
+        forged = tuple(Link(link.digest, b"other") if n == number else link for n, link in enumerate(ours))
+        assert len(cache.find(forged, 0)) == num_alike
+        assert cache.find(forged, number) == []
+        assert cache.find(forged, 2) == []
+        cache.keep(forged, 3, blocks_of((9, 9, 9)))
+        cache.check()
+        assert len(cache.find(forged[: number + 1], 0)) == number + 1
+        assert num_found(cache, (1, 2, 3)) == 3

@@ -13,6 +13,7 @@ import pytest
 from proteus.language.generation import GenerationRequest, Scheduling, Spans
 from proteus.language.kv_slots import KvSlots
 from proteus.language.onnx_decoder import DecoderManifest, OnnxDecoder
+from proteus.language.prefix import Chain
 from proteus.language.prefix_reuse import PrefixReuse
 from proteus.language.sampling import Sampling
 from proteus.limits import PrefixCache as PrefixLimits
@@ -86,22 +87,22 @@ def test_a_slot_is_restored_as_it_was_and_not_beyond() -> None:
 
 def test_a_prompt_that_is_on_its_way_takes_what_another_computed_meanwhile() -> None:
     bench = Bench()
-    digests = bench.reuse.chain_of(request_of(19))
-    assert bench.reuse.restore(digests, 2, 0, 19) == 0
-    bench.reuse.keep(digests, 0, 9)
-    assert bench.reuse.restore(digests, 2, 4, 19) == 4
+    links = bench.reuse.chain_of(request_of(19))
+    assert bench.reuse.restore(links, 2, 0, 19) == 0
+    bench.reuse.keep(links, 0, 9)
+    assert bench.reuse.restore(links, 2, 4, 19) == 4
     bench.kv.write(2, 0, bench.kv.view(0, 0, 4))
-    bench.reuse.keep(digests, 0, 19)
-    assert bench.reuse.restore(digests, 2, 8, 19) == 8
-    assert bench.reuse.restore(digests, 2, 17, 19) == 0
+    bench.reuse.keep(links, 0, 19)
+    assert bench.reuse.restore(links, 2, 8, 19) == 8
+    assert bench.reuse.restore(links, 2, 17, 19) == 0
     assert bench.same(0, 2) == 16
 
 
 def test_a_donor_that_ended_early_gives_what_it_computed() -> None:
     bench = Bench()
-    digests = bench.reuse.chain_of(request_of(19))
-    bench.reuse.keep(digests, 0, 11)
-    assert bench.reuse.restore(digests, 2, 0, 19) == 8
+    links = bench.reuse.chain_of(request_of(19))
+    bench.reuse.keep(links, 0, 11)
+    assert bench.reuse.restore(links, 2, 0, 19) == 8
 
 
 @pytest.mark.parametrize("scope", ["b", "", "A", "a "])
@@ -109,7 +110,7 @@ def test_another_scope_gets_nothing(scope: str) -> None:
     assert restored(Bench(), request_of(19), request_of(19, scope=scope)) == 0
 
 
-def test_another_revision_has_other_digests() -> None:
+def test_another_revision_has_other_links() -> None:
     bench = Bench()
     assert not set(bench.of("r2").chain_of(request_of(19))) & set(bench.reuse.chain_of(request_of(19)))
 
@@ -149,10 +150,10 @@ def test_the_same_picture_twice_in_one_prompt_is_two_places() -> None:
 
 def test_off_costs_no_digest_and_gives_nothing() -> None:
     bench = Bench(max_bytes=0)
-    digests = bench.reuse.chain_of(request_of(19))
-    bench.reuse.keep(digests, 0, 19)
-    assert digests == ()
-    assert bench.reuse.restore(digests, 2, 0, 19) == 0
+    links = bench.reuse.chain_of(request_of(19))
+    bench.reuse.keep(links, 0, 19)
+    assert links == ()
+    assert bench.reuse.restore(links, 2, 0, 19) == 0
 
 
 def test_a_slot_with_a_value_that_is_not_finite_is_kept_up_to_there() -> None:
@@ -171,17 +172,17 @@ def test_random_traffic_of_many_slots_gives_every_prompt_the_values_of_its_own_t
         scope = "ab"[rng.integers(2)]
         request = replace(request_of(len(ids), scope=scope), input_ids=ids)
         truth = [crc32(scope.encode() + ids[: place + 1].tobytes()) % 1_000_003 for place in range(len(ids))]
-        slot, prefilled, digests = int(rng.integers(3)), 0, bench.reuse.chain_of(request)
+        slot, prefilled, links = int(rng.integers(3)), 0, bench.reuse.chain_of(request)
         stop = int(rng.integers(1, len(ids) + 1))  # where a client may leave
         while prefilled < stop:
-            cached = bench.reuse.restore(digests, slot, prefilled, len(ids))
+            cached = bench.reuse.restore(links, slot, prefilled, len(ids))
             hits += cached > 0
             prefilled += cached
             end = min(len(ids), prefilled + int(rng.integers(1, 9)))
             for buffer in bench.kv.keys + bench.kv.values:
                 buffer[slot, :, prefilled:end] = np.array(truth[prefilled:end], dtype=np.float32)[:, None]
             prefilled = end
-            bench.reuse.keep(digests, slot, prefilled)
+            bench.reuse.keep(links, slot, prefilled)
         for buffer in bench.kv.keys + bench.kv.values:
             assert (buffer[slot, :, :prefilled] == np.array(truth[:prefilled])[:, None]).all()
     bench.reuse.check()
@@ -202,11 +203,11 @@ def test_a_cached_prompt_has_the_bits_of_one_that_was_computed() -> None:
     pictures = rng.normal(size=(2, 36, manifest.hidden_size)).astype(np.float32)
     base = rng.integers(10, manifest.vocab_size, 160)
 
-    def prefill(slot: int, request: GenerationRequest, digests: tuple[bytes, ...]) -> tuple[list[float], int]:
+    def prefill(slot: int, request: GenerationRequest, links: Chain) -> tuple[list[float], int]:
         ids, rows, num_cached, at = request.input_ids.astype(np.int64), request.visual_tokens, 0, 0
         places = np.flatnonzero(ids == manifest.image_token_id)
         while at < len(ids):
-            cached = reuse.restore(digests, slot, at, len(ids))
+            cached = reuse.restore(links, slot, at, len(ids))
             num_cached, at = num_cached + cached, at + cached
             end = min(len(ids), at + int(rng.integers(2, 90)))
             end = len(ids) if end == len(ids) - 1 else end
@@ -214,7 +215,7 @@ def test_a_cached_prompt_has_the_bits_of_one_that_was_computed() -> None:
             chunk_rows = np.zeros((0, manifest.hidden_size), np.float32) if rows is None else rows[first:last]
             logits = decoder.prefill(slot, ids[at:end], at, chunk_rows, places[first:last] - at)
             at = end
-            reuse.keep(digests, slot, at)
+            reuse.keep(links, slot, at)
         return logits.tolist(), num_cached
 
     hits = 0
@@ -242,9 +243,9 @@ def test_memory_is_flat_over_ten_thousand_prompts() -> None:
     def serve(numbers: range) -> None:
         for number in numbers:
             request = request_of(13, ((0, 2),), [0, 0], keys=(number.to_bytes(4, "big"),))
-            digests = bench.reuse.chain_of(request)
-            prefilled = bench.reuse.restore(digests, 0, 0, 13)
-            bench.reuse.keep(digests, 0, 13)
+            links = bench.reuse.chain_of(request)
+            prefilled = bench.reuse.restore(links, 0, 0, 13)
+            bench.reuse.keep(links, 0, 13)
             bench.reuse.count(prompt_tokens=13, cached_tokens=prefilled)
 
     serve(range(500))

@@ -1,7 +1,8 @@
-"""The name of what stands before a place in a prompt: a chain of SHA-256, one link for each full block of tokens.
+"""The name of what stands before a place in a prompt: a chain, one link for each full block of tokens.
 
-Keys and values of a block depend on everything before them, so a link covers the link before it, the block's ids, and
-which part of which picture stands in place of its placeholders. T prompt tokens, R visual tokens, D width.
+Keys and values of a block depend on everything before them, positions too: so a link's digest covers the link before
+it, the block's ids, and which part of which picture stands in place of its placeholders; its number in the chain is its
+position. Chains are equal when all that was hashed is. T prompt tokens, R visual tokens, D width.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,41 +19,50 @@ from proteus.language.generation import Spans
 from proteus.language.kv_slots import KV_DTYPE
 
 DOMAIN = b"proteus.prefix.1"
-DIGEST_BYTES = 32
 ID_BYTES = 8
 LENGTH = struct.Struct("<Q")
 # Place in the block, offset in the medium, positions, positions of the whole medium, bytes of its key.
 SHOWN = struct.Struct("<5Q")
 
 
-def root(*, cache_scope: str, revision: str, adapter: str, kv_dtype: str = np.dtype(KV_DTYPE).name) -> bytes:
+class Link(NamedTuple):
+    """Equal to another only as a whole: who walks two chains from their beginning compares all that they stand for."""
+
+    digest: bytes  # over the link before it and `content`
+    content: bytes  # ids and pictures of its block; of the first, scope, model and adapter before them
+
+
+Chain = tuple[Link, ...]
+
+
+def root(*, cache_scope: str, revision: str, adapter: str, kv_dtype: str = np.dtype(KV_DTYPE).name) -> Link:
     """Where the chains of one scope and one model begin; no two lists of fields run together."""
     fields = (DOMAIN, cache_scope.encode(), revision.encode(), adapter.encode(), kv_dtype.encode())
-    return hashlib.sha256(b"".join(LENGTH.pack(len(field)) + field for field in fields)).digest()
+    content = b"".join(LENGTH.pack(len(field)) + field for field in fields)
+    return Link(hashlib.sha256(content).digest(), content)
 
 
 def chain(
     *,
-    root: bytes,
+    root: Link,
     input_ids: npt.NDArray[np.integer[Any]],
     visual_spans: Spans,
     media_keys: tuple[bytes, ...],
     block_tokens: int,
-) -> tuple[bytes, ...]:
-    """The digest of each full block of (T,) ids. Raises ValueError where a span has no key of its own."""
-    if len(root) != DIGEST_BYTES:
-        raise ValueError(f"a root has {DIGEST_BYTES} bytes, not {len(root)}")
+) -> Chain:
+    """A link for each full block of (T,) ids. Raises ValueError where a span has no key of its own."""
     num_blocks = len(input_ids) // block_tokens
     shown = _shown(visual_spans, media_keys, block_tokens, num_blocks)
     ids = np.ascontiguousarray(input_ids, dtype="<i8").tobytes()
     size = block_tokens * ID_BYTES
     length = LENGTH.pack(size)
-    digests, digest = [], root
+    links, digest, before = [], root.digest, root.content
     for block in range(num_blocks):
-        parts = (digest, length, ids[block * size : (block + 1) * size], *shown.get(block, ()))
-        digest = hashlib.sha256(b"".join(parts)).digest()
-        digests.append(digest)
-    return tuple(digests)
+        content = b"".join((length, ids[block * size : (block + 1) * size], *shown.get(block, ())))
+        digest = hashlib.sha256(digest + content).digest()
+        links.append(Link(digest, before + content))
+        before = b""
+    return tuple(links)
 
 
 def media_key_of_rows(rows: npt.NDArray[np.float32]) -> bytes:

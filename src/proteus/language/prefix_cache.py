@@ -1,7 +1,8 @@
-"""Keys and values of prompts that were computed, kept by the digests of their chain (prefix.py).
+"""Keys and values of prompts that were computed, kept by the links of their chain (prefix.py).
 
-Blocks form trees: a block is held only while the block before it is. The memory is taken once, at the start. One
-thread uses it; a block that is given is valid until the next `keep`. Whose prompts they are is in the digests.
+Blocks form trees: a block is held only while the block before it is, and is found on the way from the first, each link
+compared as a whole. The memory is taken once, at the start. One thread uses it; a block that is given is valid until
+the next `keep`. Whose prompts they are is in the links.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proteus.language.kv_slots import KV_DTYPE, KV_VALUE_BYTES
+from proteus.language.prefix import Link
 from proteus.limits import PrefixCache as PrefixLimits
 
 Block = npt.NDArray[np.float32]
@@ -23,7 +25,7 @@ MOST_EXPIRED_AT_ONCE = 64  # dropped in one call, which bounds its time; they ar
 @dataclass(slots=True)
 class Held:
     row: int  # in the pool
-    parent: bytes | None  # digest of the block before
+    parent: Link | None  # of the block before
     used_s: float
 
 
@@ -53,7 +55,7 @@ class PrefixCache:
         self._pool.fill(0)  # what is allocated is resident from now on
         self._free = list(range(num_blocks))[::-1]
         # Oldest use first. A use moves a whole chain, its deepest block first: so the first of all is always a leaf.
-        self._held: OrderedDict[bytes, Held] = OrderedDict()
+        self._held: OrderedDict[Link, Held] = OrderedDict()
         self._max_age_s = limits.max_age_s
         self._clock_s = clock_s
         self._lookups = self._hits = self._looked_up_tokens = self._hit_tokens = 0
@@ -64,23 +66,25 @@ class PrefixCache:
         """Whether there is room for a block at all; where not, nobody needs to compute a chain."""
         return len(self._pool) > 0
 
-    def find(self, chain: Sequence[bytes], start: int) -> list[Block]:
+    def find(self, chain: Sequence[Link], start: int) -> list[Block]:
         """The blocks of a chain from number `start` on, as far as they are held without a gap. They count as used."""
         oldest_s = self._clock_s() - self._max_age_s
         blocks: list[Block] = []
-        for digest in chain[start:]:
-            held = self._held.get(digest)
+        for number, link in enumerate(chain):
+            held = self._held.get(link)
             if held is None or held.used_s < oldest_s:
                 break
-            blocks.append(self._pool[held.row])
+            if number >= start:
+                blocks.append(self._pool[held.row])
         if blocks:
             self._use(chain[: start + len(blocks)])
         return blocks
 
-    def keep(self, chain: Sequence[bytes], num_blocks: int, block_at: Callable[[int], Block]) -> None:
+    def keep(self, chain: Sequence[Link], num_blocks: int, block_at: Callable[[int], Block]) -> None:
         """Hold the first blocks of a chain; `block_at(number)` gives one that is not held yet, and it is copied.
 
-        Stops at a block that holds a value that is not finite, and where the chain alone fills the memory.
+        Stops at a block that holds a value that is not finite, where the chain alone fills the memory, and at a link
+        that is held on another chain: digests that collide make no entry.
         """
         if not self.is_on:
             return
@@ -88,7 +92,7 @@ class PrefixCache:
         number = self._num_held(chain[:num_blocks])
         self._use(chain[:number])
         try:
-            while number < num_blocks and self._make_room(number):
+            while number < num_blocks and chain[number] not in self._held and self._make_room(number):
                 row = self._free[-1]
                 self._pool[row] = block_at(number)
                 if not np.isfinite(self._pool[row]).all():
@@ -130,27 +134,27 @@ class PrefixCache:
         rows = [held.row for held in self._held.values()] + self._free
         if sorted(rows) != list(range(len(self._pool))):
             raise RuntimeError(f"rows {sorted(rows)} of {len(self._pool)}")
-        newer: set[bytes] = set()
+        newer: set[Link] = set()
         used_s = float("inf")
-        for digest, held in reversed(self._held.items()):
+        for link, held in reversed(self._held.items()):
             if held.parent is not None and held.parent not in newer:
-                raise RuntimeError(f"block {digest.hex()} outlives the one before it")
+                raise RuntimeError(f"block {link.digest.hex()} outlives the one before it")
             if held.used_s > used_s:
-                raise RuntimeError(f"block {digest.hex()} is out of the order of use")
-            newer.add(digest)
+                raise RuntimeError(f"block {link.digest.hex()} is out of the order of use")
+            newer.add(link)
             used_s = held.used_s
 
-    def _num_held(self, chain: Sequence[bytes]) -> int:
-        for number, digest in enumerate(chain):
-            if digest not in self._held:
+    def _num_held(self, chain: Sequence[Link]) -> int:
+        for number, link in enumerate(chain):
+            if link not in self._held:
                 return number
         return len(chain)
 
-    def _use(self, chain: Sequence[bytes]) -> None:
+    def _use(self, chain: Sequence[Link]) -> None:
         now_s = self._clock_s()
-        for digest in reversed(chain):
-            self._held[digest].used_s = now_s
-            self._held.move_to_end(digest)
+        for link in reversed(chain):
+            self._held[link].used_s = now_s
+            self._held.move_to_end(link)
 
     def _make_room(self, num_own: int) -> bool:
         """Whether a row is free now. The blocks that the chain itself has so far are the last to have been used."""

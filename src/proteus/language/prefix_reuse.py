@@ -9,12 +9,10 @@ import time
 
 from proteus.language.generation import GenerationRequest
 from proteus.language.kv_slots import KvSlots
-from proteus.language.prefix import chain, media_key_of_rows, root
+from proteus.language.prefix import Chain, chain, media_key_of_rows, root
 from proteus.language.prefix_cache import PrefixCache, PrefixFigures
 from proteus.language.task import LEAST_CHUNK
 from proteus.limits import PrefixCache as PrefixLimits
-
-Digests = tuple[bytes, ...]
 
 
 class PrefixReuse:
@@ -26,8 +24,8 @@ class PrefixReuse:
         self._cache = PrefixCache(limits, block_shape=kv.block_shape(limits.block_tokens), clock_s=time.monotonic)
         self.copy_s = 0.0  # since the start, for both directions
 
-    def chain_of(self, request: GenerationRequest) -> Digests:
-        """Digests of the prompt's full blocks; none where the cache is off. For any thread."""
+    def chain_of(self, request: GenerationRequest) -> Chain:
+        """Links of the prompt's full blocks; none where the cache is off. For any thread."""
         if not self._cache.is_on:
             return ()
         return chain(
@@ -38,16 +36,16 @@ class PrefixReuse:
             block_tokens=self._block_tokens,
         )
 
-    def restore(self, digests: Digests, slot: int, start: int, num_prompt: int) -> int:
+    def restore(self, links: Chain, slot: int, start: int, num_prompt: int) -> int:
         """Copy what is held of a prompt from place `start` on into its slot; the number of tokens.
 
         The last tokens are left, since what follows the prompt is computed from them; as many as a chunk has at least.
         """
-        if not digests:
+        if not links:
             return 0
         begin_s = time.perf_counter()
         at, first = start, start // self._block_tokens
-        for number, block in enumerate(self._cache.find(digests, first), first):
+        for number, block in enumerate(self._cache.find(links, first), first):
             block_start = number * self._block_tokens
             stop = min(block_start + self._block_tokens, num_prompt - LEAST_CHUNK)
             if stop <= at:
@@ -57,14 +55,14 @@ class PrefixReuse:
         self.copy_s += time.perf_counter() - begin_s
         return at - start
 
-    def keep(self, digests: Digests, slot: int, num_tokens: int) -> None:
+    def keep(self, links: Chain, slot: int, num_tokens: int) -> None:
         """Hold the full blocks among the first `num_tokens` of a prompt that is in a slot."""
-        if not digests:
+        if not links:
             return
         begin_s = time.perf_counter()
         size = self._block_tokens
         self._cache.keep(
-            digests, num_tokens // size, lambda number: self._kv.view(slot, number * size, (number + 1) * size)
+            links, num_tokens // size, lambda number: self._kv.view(slot, number * size, (number + 1) * size)
         )
         self.copy_s += time.perf_counter() - begin_s
 
