@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,8 +21,9 @@ from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTraine
 
 from export.train.tokens import END, IMAGE
 from export.world.draw import draw
-from export.world.questions import TYPES, Question, question_of, which_picture
-from export.world.scene import WORLD_VERSION, Scene, scene
+from export.world.held_out import Item, held_out_items
+from export.world.questions import TYPES
+from export.world.scene import WORLD_VERSION
 
 TARGETS = {
     "colour": 0.95,
@@ -46,37 +45,6 @@ class Row:
     accuracy: float
     without_picture: float | None
     target: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    scenes: tuple[Scene, ...]
-    question: Question
-
-
-def held_out_items(type_: str, count: int) -> list[Item]:
-    """The first `count` questions of this type over the held-out scenes, in order of seed."""
-    items: list[Item] = []
-    for seed in _seeds():
-        rng = random.Random(seed)
-        scenes = (scene("heldout", seed),)
-        if type_ == "which":
-            scenes = (*scenes, scene("heldout", seed + 1_000_000))
-            question = which_picture(*scenes, rng)
-        else:
-            question = question_of(scenes[0], type_, rng)
-        if question is not None:
-            items.append(Item(scenes=scenes, question=question))
-            if len(items) == count:
-                break
-    return items
-
-
-def _seeds() -> Iterator[int]:
-    seed = 0
-    while True:
-        yield seed
-        seed += 1
 
 
 def held_out_accuracy(
