@@ -23,10 +23,10 @@ def held_out_items(type_: str, count: int) -> list[Item]:
     items: list[Item] = []
     for seed in itertools.count():
         rng = random.Random(seed)
-        scenes = (scene("heldout", seed),)
+        scenes: tuple[Scene, ...] = (scene("heldout", seed),)
         if type_ == "which":
-            scenes = (*scenes, scene("heldout", seed + 1_000_000))
-            question = which_picture(*scenes, rng)
+            scenes = first, second = (*scenes, scene("heldout", seed + 1_000_000))
+            question = which_picture(first, second, rng)
         else:
             question = question_of(scenes[0], type_, rng)
         if question is not None:
