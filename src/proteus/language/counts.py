@@ -17,6 +17,7 @@ class Counts:
     iterations: int = 0
     prefilled_tokens: int = 0  # computed
     cached_tokens: int = 0  # taken from the prefix cache instead
+    saved_s: float = 0.0  # what computing those would have taken, at the mean time of a token by then
     output_tokens: int = 0
     given_up_tokens: int = 0  # of chunks that gave way to text, and are computed anew
     wasted_prefill_tokens: int = 0  # computed for requests that were stopped or failed
@@ -29,6 +30,13 @@ class Counts:
     def note_prefill(self, tokens: int, seconds: float) -> None:
         self.prefilled_tokens += tokens
         self.prefill_s += seconds
+
+    def note_cached(self, tokens: int) -> float:
+        """The seconds that they saved, as estimated."""
+        saved_s = tokens * self.prefill_s / self.prefilled_tokens if self.prefilled_tokens else 0.0
+        self.cached_tokens += tokens
+        self.saved_s += saved_s
+        return saved_s
 
     def note_given_up(self, tokens: int, seconds: float) -> None:
         self.given_up_tokens += tokens

@@ -97,7 +97,7 @@ class OnnxEngine:
         sequence = LiveSequence(
             request,
             emit,
-            digests=self._prefixes.chain_of(request),
+            links=self._prefixes.chain_of(request),
             detokenizer=self._detokenizer,
             eos_token_ids=self._eos_token_ids,
             limits=self._limits,
@@ -289,15 +289,14 @@ class OnnxEngine:
             sequence.prompt.forget_rows()
             self._prefixes.count(prompt_tokens=task.prompt_tokens, cached_tokens=sequence.cached_tokens)
             self._advance(((sequence, 0),), logits[None], [int(logits.argmax())])
-        self._prefixes.keep(sequence.prompt.digests, task.slot, task.prefilled)
+        self._prefixes.keep(sequence.prompt.links, task.slot, task.prefilled)
 
     def _restore(self, sequence: LiveSequence) -> None:
         """What the prefix cache has, at the start of each chunk: a donor may be only some chunks ahead."""
         task = sequence.task
-        cached = self._prefixes.restore(sequence.prompt.digests, task.slot, task.prefilled, task.prompt_tokens)
+        cached = self._prefixes.restore(sequence.prompt.links, task.slot, task.prefilled, task.prompt_tokens)
         if cached:
-            sequence.cached_tokens += cached
-            self._counts.cached_tokens += cached
+            sequence.note_cached(cached, self._counts.note_cached(cached))
             self._note_prefilled(task, cached)
 
     def _note_prefilled(self, task: Task, tokens: int) -> None:

@@ -20,6 +20,7 @@ from proteus.language.generation import (
     TokenLogprobs,
 )
 from proteus.language.health import Health
+from proteus.language.prefix import Chain
 from proteus.language.sample import Sampler
 from proteus.language.stream import Detokenizer, StopStrings
 from proteus.language.task import Task
@@ -29,14 +30,14 @@ Floats = npt.NDArray[np.float32]
 
 
 class Prompt:
-    """What is to be computed, and under which digests its blocks are kept.
+    """What is to be computed, and under which links its blocks are kept.
 
     T tokens, R rows of pictures, D width.
     """
 
-    def __init__(self, request: GenerationRequest, digests: tuple[bytes, ...]) -> None:
+    def __init__(self, request: GenerationRequest, links: Chain) -> None:
         self.ids = request.input_ids.astype(np.int64)  # (T,)
-        self.digests = digests  # of its full blocks
+        self.links = links  # of its full blocks
         places = [np.arange(start, start + length) for start, length in request.visual_spans]
         self._places = np.concatenate(places) if places else np.zeros(0, dtype=np.int64)  # (R,), ascending
         self._rows = request.visual_tokens  # (R, D)
@@ -60,7 +61,7 @@ class LiveSequence:
         request: GenerationRequest,
         emit: Emit,
         *,
-        digests: tuple[bytes, ...],
+        links: Chain,
         detokenizer: Detokenizer,
         eos_token_ids: frozenset[int],
         limits: PromptLimits,
@@ -76,8 +77,9 @@ class LiveSequence:
             max_tokens=min(sampling.max_tokens, limits.context_tokens - num_prompt),
             deadline_s=scheduling.deadline_s,
         )
-        self.prompt = Prompt(request, digests)
+        self.prompt = Prompt(request, links)
         self.cached_tokens = 0
+        self._saved_s = 0.0
         self.last_token = -1
         self.gave_way = False  # its last chunk, to text
         self._stop_ids = eos_token_ids.union(sampling.stop_token_ids)
@@ -101,6 +103,11 @@ class LiveSequence:
     def computed_tokens(self) -> int:
         """Of the prompt, not taken from the prefix cache."""
         return self.task.prefilled - self.cached_tokens
+
+    def note_cached(self, tokens: int, saved_s: float) -> None:
+        """So much of the prompt came from the prefix cache, and computing it would have taken so long."""
+        self.cached_tokens += tokens
+        self._saved_s += saved_s
 
     def note_placed(self) -> None:
         """It has a slot from now on."""
@@ -167,4 +174,5 @@ class LiveSequence:
             queue_us=(placed_ns - self._submitted_ns) // 1000,
             prefill_us=(first_token_ns - placed_ns) // 1000,
             decode_us=(now - first_token_ns) // 1000,
+            saved_us=round(self._saved_s * 1e6),
         )
