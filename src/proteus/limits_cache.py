@@ -17,8 +17,9 @@ class MediaCache(Section):
 class SharedStore(Section):
     """A Redis that several servers share. Without it, or when it is lost, each server has its own entries alone."""
 
-    url: str = Field(pattern=r"^rediss?://", description="`redis://host:port/0`, or `rediss://` for TLS")
-    timeout_ms: Count = Field(description="of one question; a store that is slower is left alone for a while")
+    url: str = Field(pattern=r"^rediss?://", description="`redis://user@host:port/0`, or `rediss://` for TLS")
+    password_env: str = Field("", description="name of the environment variable with its password; none: it has none")
+    timeout_ms: Count = Field(description="of one question, a new connection included; a slower store is left alone")
     max_age_s: Positive = Field(description="kept since they were made")
     secret_env: str = Field(
         "", description="name of the environment variable with the secret that signs entries; none: they are not signed"

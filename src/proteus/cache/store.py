@@ -33,6 +33,7 @@ class StoreFigures:
     collisions: int  # entries of another key under the same digest: no hit
     held: int
     held_bytes: int
+    max_bytes: int
     evicted_for_room: int
     evicted_by_age: int
     saved_s: float  # what computing the hits had taken
@@ -56,6 +57,11 @@ class Store(Generic[Key, Value]):
         self._held_bytes = 0
         self._lookups = self._hits = self._collisions = self._evicted_for_room = self._evicted_by_age = 0
         self._saved_s = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is room for anything at all."""
+        return self._max_bytes > 0
 
     def find(self, key: Key) -> Kept[Key, Value] | None:
         """The entry whose key is equal field by field; counts as a use."""
@@ -112,6 +118,7 @@ class Store(Generic[Key, Value]):
             collisions=self._collisions,
             held=len(self._held),
             held_bytes=self._held_bytes,
+            max_bytes=self._max_bytes,
             evicted_for_room=self._evicted_for_room,
             evicted_by_age=self._evicted_by_age,
             saved_s=self._saved_s,

@@ -1,44 +1,82 @@
 """Pictures of a request to visual tokens: each distinct one once, from the encoder cache where it has them.
 
-Picture → key → encoder cache | computation under way | image_tokens → VisualTokens
+Picture → key → encoder cache | computation under way | Redis | image_tokens → VisualTokens
 """
 
 from __future__ import annotations
 
+import hashlib
+import platform
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from proteus.backend.fleet import Context, Fleet
-from proteus.cache.key import PictureKeyFields, picture_key, scope_key
+from proteus.cache.figures import EncoderCacheFigures
+from proteus.cache.key import EncoderVersion, PictureKeyFields, PixelRules, picture_key, scope_key, whole
+from proteus.cache.shared import SharedCache
 from proteus.cache.single_flight import SingleFlight
-from proteus.cache.store import Store, StoreFigures
-from proteus.contract import VISUAL_TOKENS
+from proteus.cache.store import Store
+from proteus.contract import CONNECTOR, VISION_ENCODER, VISUAL_TOKENS
 from proteus.cost.planner import MediaCost
+from proteus.deployment import Deployment
 from proteus.door.calls import VisualTokens
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Prepared
 from proteus.door.together import together
 from proteus.errors import InvalidRequest, MediaTooLarge
+from proteus.families.llava import LlavaFamily
 from proteus.limits_cache import EncoderCache
-from proteus.preprocess.pixels import POLICY
+from proteus.manifest import Manifest
+from proteus.preprocess.rules import pixel_rules
 
 Place = tuple[bytes, tuple[int, int] | None]  # digest of a picture and the size it is given as: what is encoded once
 
 
-class Encoding:
-    """For one event loop; `revision` names the weights of encoder and connector."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """What the visual tokens of every picture depend on."""
 
-    def __init__(self, fleet: Fleet, limits: EncoderCache, *, revision: str) -> None:
-        self._fleet, self._revision = fleet, revision
-        self._under_way = SingleFlight[bytes, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
+    pixels: PixelRules
+    encoder: EncoderVersion
+    width: int  # D
+
+    @classmethod
+    def of(cls, deployment: Deployment, manifest: Manifest, family: LlavaFamily) -> Versions:
+        """Reads the files that encoder and connector run."""
+        repository = deployment.repository_path
+        folders = [repository / model.name / "1" for model in (VISION_ENCODER, CONNECTOR)]
+        encoder = EncoderVersion(
+            revision=manifest.revision, graphs=_digest(folders), runtime=_runtime(), dtype=VISUAL_TOKENS.dtype
+        )
+        return cls(pixels=pixel_rules(deployment.image, family.resize), encoder=encoder, width=manifest.hidden_size)
+
+
+class Encoding:
+    """For one event loop."""
+
+    def __init__(self, fleet: Fleet, limits: EncoderCache, *, versions: Versions) -> None:
+        """Raises DeploymentError where the secret of the shared store is not set."""
+        self._fleet, self._versions = fleet, versions
+        self._under_way = SingleFlight[PictureKeyFields, VisualTokens](shared_errors=(InvalidRequest, MediaTooLarge))
         self._store = Store[PictureKeyFields, VisualTokens](
             max_bytes=limits.max_bytes, max_age_s=limits.max_age_s, digest=picture_key
         )
+        self._shared = SharedCache(limits.redis) if limits.redis is not None and self._store.is_on else None
 
-    def figures(self) -> StoreFigures:
+    def figures(self) -> EncoderCacheFigures:
+        """What the encoder cache did; asked now and then, what is too old is dropped."""
         self._store.drop_expired()
-        return self._store.figures()
+        return EncoderCacheFigures(
+            store=self._store.figures(), shared=None if self._shared is None else self._shared.figures()
+        )
+
+    def close(self) -> None:
+        """After the last request, from another thread than the event loop's."""
+        if self._shared is not None:
+            self._shared.close()
 
     async def encode(self, prepared: Prepared, context: Context) -> Mapping[Place, VisualTokens]:
         """Visual tokens of each distinct picture, all at once; the first that is refused ends the others."""
@@ -61,39 +99,57 @@ class Encoding:
     async def _found_or_made(
         self, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
     ) -> VisualTokens:
-        fields = PictureKeyFields(
+        key = PictureKeyFields(
             cache_scope=cache_scope,
-            revision=self._revision,
-            policy=POLICY,
-            plan=f"{cost.bucket.label}, {cost.given_px} px, {cost.plan.visual_tokens} visual tokens",
-            dtype=VISUAL_TOKENS.dtype,
             media_digest=picture.digest,
+            given_px=cost.given_px,
+            bucket=cost.bucket.label,
+            visual_tokens=cost.plan.visual_tokens,
+            pixels=self._versions.pixels,
+            encoder=self._versions.encoder,
         )
-        kept = self._store.find(fields)
+        kept = self._store.find(key)
         if kept is not None:
             return replace(kept.value, source="cached", marks=None, saved_ms=kept.cost_s * 1e3)
         target_px = cost.given_px if cost.downscaled else None
-        landing = await self._under_way.run(
-            picture_key(fields), lambda: self._made(picture.data, target_px, fields, context)
-        )
+        landing = await self._under_way.run(key, lambda: self._shared_or_made(picture.data, target_px, key, context))
         return replace(landing.value, source="shared") if landing.shared else landing.value
 
-    async def _made(
-        self, data: bytes, target_px: tuple[int, int] | None, fields: PictureKeyFields, context: Context
+    async def _shared_or_made(
+        self, data: bytes, target_px: tuple[int, int] | None, key: PictureKeyFields, context: Context
     ) -> VisualTokens:
+        if self._shared is None:
+            tokens, _ = await self._made(data, target_px, key, context)
+            return tokens
+        whole_key = whole(key)
+        entry = await self._shared.find(whole_key, (key.visual_tokens, self._versions.width))
+        if entry is None:
+            tokens, cost_s = await self._made(data, target_px, key, context)
+            self._shared.keep(whole_key, tokens.rows, cost_s)
+            return tokens
+        tokens = VisualTokens(rows=entry.rows, source="cached", key=picture_key(key), saved_ms=entry.cost_s * 1e3)
+        self._store.keep(key, tokens, tokens.rows.nbytes, cost_s=entry.cost_s)
+        return tokens
+
+    async def _made(
+        self, data: bytes, target_px: tuple[int, int] | None, key: PictureKeyFields, context: Context
+    ) -> tuple[VisualTokens, float]:
+        """And how long it took; kept."""
         begun_ns = time.monotonic_ns()
-        encoded = await self._fleet.image_tokens(data, scope_key(fields.cache_scope), context, target_px)
+        encoded = await self._fleet.image_tokens(data, scope_key(key.cache_scope), context, target_px)
         landed_ns = time.monotonic_ns()
+        cost_s = (landed_ns - begun_ns) / 1e9
+        encoded.visual_tokens.setflags(write=False)
         tokens = VisualTokens(
             rows=encoded.visual_tokens,
             source="encoded",
-            key=picture_key(fields),
+            key=picture_key(key),
             marks=encoded.marks,
             landed_ns=landed_ns,
             preprocess_saved_ms=encoded.preprocess_saved_us / 1e3,
         )
-        self._store.keep(fields, tokens, tokens.rows.nbytes, cost_s=(landed_ns - begun_ns) / 1e9)
-        return tokens
+        self._store.keep(key, tokens, tokens.rows.nbytes, cost_s=cost_s)
+        return tokens, cost_s
 
 
 def planned(prepared: Prepared) -> Iterator[tuple[Picture, MediaCost]]:
@@ -103,3 +159,21 @@ def planned(prepared: Prepared) -> Iterator[tuple[Picture, MediaCost]]:
 
 def place(picture: Picture, cost: MediaCost) -> Place:
     return picture.digest, cost.given_px
+
+
+def _digest(folders: list[Path]) -> str:
+    """SHA-256, hex, over names and bytes of all files in them."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in folder.iterdir() if path.is_file()):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256")
+        digest.update(f"{path.parent.parent.name}/{path.name} {content.hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _runtime() -> str:
+    """ONNX Runtime as our own backend runs it; a native one is known by its processor alone."""
+    try:
+        return f"onnxruntime {version('onnxruntime')} on {platform.machine()}"
+    except PackageNotFoundError:
+        return f"native on {platform.machine()}"

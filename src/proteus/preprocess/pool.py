@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -50,6 +51,7 @@ ENVIRONMENT = {
 }
 
 Pixels = npt.NDArray[np.float32]
+Note = Callable[[Pixels, float], None]  # what was made, and the seconds it took
 
 
 def command(deployment: Deployment) -> list[str]:
@@ -164,12 +166,13 @@ class DecodePool:
         for _ in range(SPARE):  # nobody waits for them: a server that starts anew is needed soon
             self._keeper.submit(self._start_another)
 
-    def submit(self, data: bytes, target_px: Size | None = None) -> Future[Pixels]:
+    def submit(self, data: bytes, target_px: Size | None = None, note: Note | None = None) -> Future[Pixels]:
         """Bytes of one picture -> (3, S, S), made of `target_px` (upright width and height) where that is given.
 
-        The future raises InvalidPicture, MediaTooLarge, or Unavailable while no worker can be had.
+        `note` is told of it in another thread, before the future is done. The future raises InvalidPicture,
+        MediaTooLarge, or Unavailable while no worker can be had.
         """
-        return self._threads.submit(self._decode, data, target_px)
+        return self._threads.submit(self._decode, data, target_px, note)
 
     def close(self) -> None:
         """End every worker; safe to call again."""
@@ -190,11 +193,12 @@ class DecodePool:
         with self._idle.mutex:
             return {worker.process.pid for worker in self._idle.queue}
 
-    def _decode(self, data: bytes, target_px: Size | None) -> Pixels:
+    def _decode(self, data: bytes, target_px: Size | None, note: Note | None) -> Pixels:
         check_bytes(len(data), self._image)
         if target_px is not None and min(target_px) < 1:
             raise InvalidRequest(f"target_px = {list(target_px)}", limit="1 and above, or 0 and 0 for the own size")
         worker = self._lend()
+        begun_s = monotonic()
         try:
             pixels = worker.decode(data, target_px, self._shape, self._limits)
         except WorkerFailed as failed:
@@ -204,6 +208,8 @@ class DecodePool:
             self._idle.put(worker)
             raise
         self._idle.put(worker)
+        if note is not None:
+            note(pixels, monotonic() - begun_s)
         return pixels
 
     def _lend(self) -> Worker:
