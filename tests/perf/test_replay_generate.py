@@ -21,10 +21,12 @@ from perf.replay.arrivals import Process, session_begins
 from perf.replay.generate import generate
 from perf.replay.pictures import make_picture, picture_file, question, wish
 from perf.replay.profile import BadProfile, Profile
+from perf.replay.results import Result
 from perf.replay.spreads import Spread
-from perf.replay.trace import BadTrace, ChatArrival, DrawArrival, Objective, Trace, TracedPicture
+from perf.replay.trace import BadTrace, ChatArrival, DrawArrival, Header, Objective, Trace, TracedPicture
 
 PROFILES = Path(__file__).parents[2] / "perf" / "profiles"
+PAGE = (Path(__file__).parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
 CI = Profile.load(PROFILES / "ci.toml")
 ARRIVALS: list[dict[str, Any]] = [
     {"process": "poisson"},
@@ -252,3 +254,19 @@ def test_texts_have_the_length_that_was_asked_for_and_are_those_of_their_seed() 
     assert len(question(3, 17).split()) == 17
     assert question(3, 17) == question(3, 17) != question(4, 17)
     assert wish(3) == wish(3) != wish(4)
+
+
+@pytest.mark.parametrize("name", [*Header.model_fields, *ChatArrival.model_fields, *DrawArrival.model_fields])
+def test_the_page_tells_every_field_of_a_trace(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("name", sorted(Result.model_fields))
+def test_the_page_tells_every_field_of_a_result(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("file", sorted(PROFILES.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_page_tells_every_committed_profile_and_how_many_requests_it_makes(file: Path) -> None:
+    (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `perf/profiles/{file.name}`"))
+    assert f"| {generate(Profile.load(file)).header.requests} |" in row
