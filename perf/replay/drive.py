@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from perf.replay.results import Result
 from perf.replay.send import Counts, Sender
 from perf.replay.trace import Trace
+from proteus.client import ClientError
 
 TELL_EVERY_S = 0.2
 Note = tuple[Literal["pictures"], int] | tuple[Literal["requests"], Counts]
@@ -44,8 +46,13 @@ def send(job: Job, notes: Connection) -> None:
 
         sender = Sender(Trace.read(job.trace), take, speed=job.speed, timeout_s=job.timeout_s)
         sender.make_pictures(lambda made: notes.send(("pictures", made)))
-        with _telling(sender, notes):
-            asyncio.run(sender.run(job.url))
+        gc.collect()
+        gc.freeze()  # else a collection looks at every line and library again, in the middle of the traffic
+        try:
+            with _telling(sender, notes):
+                asyncio.run(sender.run(job.url))
+        except ClientError as error:  # no server at all; what happens to a request is a result
+            raise SystemExit(f"replay: {error}") from None
 
 
 @contextmanager

@@ -81,7 +81,9 @@ def svg(figure: Figure, name: str, title: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href").replace(INK, "currentColor")
     text = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{name}-", text)
-    return re.sub(r'<svg height="[^"]*"|<svg width="[^"]*"', f'<svg role="img" aria-label="{title}"', text, count=1)
+    size = re.compile(r'(<svg[^>]*?)\s(?:height|width)="[^"]*"')  # the page's own are used
+    text = size.sub(r"\1", size.sub(r"\1", text, count=1), count=1)
+    return text.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
 
 
 def _figure(rows: int = 1, **options: Any) -> tuple[Figure, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -82,8 +81,6 @@ class Sender:
     async def run(self, url: str) -> None:
         async with AsyncClient(url) as client:
             await self._warm_up(client)
-            gc.collect()
-            gc.freeze()  # else a collection looks at every picture's line again, in the middle of the traffic
             self._begin_s = time.monotonic()
             async with asyncio.TaskGroup() as group:
                 for line, request in enumerate(self._trace.requests, start=1):
