@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
-    {"errors"},
+    {"errors", "clock"},
     {"limits", "limits_cache", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
     {"manifest", "onnx_session"},
@@ -36,7 +36,7 @@ ROWS = (
 )
 ROW_OF = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 # These could be packages of their own: what else of ours they may use.
-STANDS_ALONE = {"client": {"errors"}, "launcher": {"errors", "deployment"}}
+STANDS_ALONE = {"client": {"errors", "clock"}, "launcher": {"errors", "deployment"}}
 TRITON = "triton_python_backend_utils"
 HEAVY = ("torch", "transformers", "diffusers", "onnx", "onnxscript", "safetensors")
 CODE = ("src", "export", "client", "perf", "tests", "model_repository")

@@ -27,6 +27,7 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 IngressPart = Literal["transport", "parse", "fetch", "plan", "prompt"]
 Span = tuple[int, int]  # begun and done, ns of the machine's monotonic clock; (0, 0): not known
 MS = 1e6  # ns
+MAX_SENT_AGE_NS = 60 * 10**9  # of a moment that a client names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,11 @@ class EncodeMarks:
 class Timeline:
     """Of one request of `chat`: stages that follow each other without gap or overlap, from its arrival on.
 
-    What no stage claims is `transfer`: hops between models, and the wait for the event loop.
+    What no stage claims is `transfer`: hops between models, and the wait for the event loop. More than there was,
+    no stage can claim.
     """
 
-    def __init__(self, sent_ns: int | None = None, *, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock_ns = clock_ns
         self._arrived_ns = clock_ns()
         self._start_ns = self._arrived_ns
@@ -74,18 +76,16 @@ class Timeline:
         self._stages_ns: dict[Stage, int] = {}
         self.first_index: int | None = None  # of the answer that spoke first
         self._first_ns = self._last_ns = self._longest_gap_ns = self._later_tokens = 0
-        if sent_ns is not None:
-            self.sent(sent_ns)
 
     def sent(self, sent_ns: int) -> None:
-        """The client sent it then, by the same clock; a moment after its arrival is not believed."""
-        if sent_ns <= self._arrived_ns:
+        """The client sent it then, by the same clock; believed where that was before its arrival, but not long."""
+        if 0 <= self._arrived_ns - sent_ns <= MAX_SENT_AGE_NS:
             self._start_ns = sent_ns
             self._ingress_ns["transport"] = self._arrived_ns - sent_ns
 
     @contextmanager
     def ingress(self, part: IngressPart) -> Iterator[None]:
-        """Time a part of what is done before the request asks to be admitted; ingress lasts to the end of the last."""
+        """Time a part of what is done before the request asks to be admitted."""
         begun_ns = self._clock_ns()
         try:
             yield
@@ -93,6 +93,10 @@ class Timeline:
             now_ns = self._clock_ns()
             self._ingress_ns[part] = self._ingress_ns.get(part, 0) + now_ns - begun_ns
             self._ready_ns = now_ns
+
+    def ready(self) -> None:
+        """Now it asks to be admitted: ingress is over, hops between threads included."""
+        self._ready_ns = self._clock_ns()
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
@@ -115,6 +119,7 @@ class Timeline:
         if self.first_index is None:
             self.first_index = index
             self._first_ns = self._last_ns = now_ns
+            self._later_tokens = count - 1
         elif index == self.first_index:
             self._longest_gap_ns = max(self._longest_gap_ns, now_ns - self._last_ns)
             self._last_ns = now_ns
@@ -124,18 +129,27 @@ class Timeline:
         """At the end of the request, which is now."""
         end_ns = self._clock_ns()
         first_ns = end_ns if self.first_index is None else self._first_ns
-        stages: dict[Stage, int] = {"ingress": self._ready_ns - self._start_ns, **self._stages_ns}
-        stages["transfer"] = max(0, first_ns - self._start_ns - sum(stages.values()))
-        stages["decode"] = end_ns - first_ns
         later = self._later_tokens
         return Times(
-            stages_ms={stage: stages[stage] / MS for stage in STAGES if stage in stages},
+            stages_ms={stage: ns / MS for stage, ns in self._in_order(first_ns, end_ns)},
             ingress_ms={part: ns / MS for part, ns in self._ingress_ns.items()},
-            ttft_ms=(first_ns - self._start_ns) / MS,
+            ttft_ms=None if self.first_index is None else (first_ns - self._start_ns) / MS,
             total_ms=(end_ns - self._start_ns) / MS,
             mean_inter_token_ms=(self._last_ns - self._first_ns) / later / MS if later else None,
             longest_inter_token_ms=self._longest_gap_ns / MS if later else None,
         )
+
+    def _in_order(self, first_ns: int, end_ns: int) -> Iterator[tuple[Stage, int]]:
+        """Every stage that took place: up to `transfer` what was measured, as far as there was time for it."""
+        claimed: dict[Stage, int] = {"ingress": self._ready_ns - self._start_ns, **self._stages_ns}
+        left_ns = first_ns - self._start_ns
+        granted: dict[Stage, int] = {}
+        for stage in STAGES:
+            if stage in claimed:
+                granted[stage] = min(claimed[stage], left_ns)
+                left_ns -= granted[stage]
+        granted |= {"transfer": left_ns, "decode": end_ns - first_ns}
+        yield from ((stage, granted[stage]) for stage in STAGES if stage in granted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +158,7 @@ class Times:
 
     stages_ms: Mapping[Stage, float]
     ingress_ms: Mapping[IngressPart, float]
-    ttft_ms: float  # arrival to the first token; to the end where there was none
+    ttft_ms: float | None  # arrival to the first token; None: there was none
     total_ms: float
     mean_inter_token_ms: float | None  # None: fewer than two tokens
     longest_inter_token_ms: float | None

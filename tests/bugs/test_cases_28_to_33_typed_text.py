@@ -24,7 +24,7 @@ from proteus.families.checkpoint import UnsupportedCheckpoint
 from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import PromptRenderer
 from tests.bugs.door import PICTURE, asked, asked_as_written, text, untouched
-from tests.door.test_chat import BLUE, DEMO, RED, Models
+from tests.door.test_chat import BLUE, DEMO, RED, Models, shown_by
 from tests.language.checkpoints import build_checkpoint
 
 PLACEHOLDERS = (
@@ -123,7 +123,7 @@ def test_which_is_first_is_told_by_the_order_of_the_parts() -> None:
     (call,) = models.calls
     (first, length), (second, _) = call.visual_spans
     assert call.visual_tokens is not None
-    assert call.visual_tokens[[0, length], 0].tolist() == [len(RED), len(BLUE)]
+    assert call.visual_tokens[[0, length], 0].tolist() == [shown_by(RED), shown_by(BLUE)]
     tokenizer = Tokenizer.from_file(str(DEMO.checkpoint_path / "tokenizer.json"))
     pieces = [call.input_ids[start:end] for start, end in ((0, first), (first + length, second), (second + length, -1))]
     for word, ids in zip(("one", "two", "which"), pieces, strict=True):

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.bugs.door import PICTURE, asked, text
-from tests.door.test_chat import BLUE, FAMILY, RED
+from tests.door.test_chat import BLUE, FAMILY, RED, shown_by
 from tests.preprocess.pictures import encode, noise, oriented, srgb_profile
 from tests.preprocess.profiles import DISPLAY_P3, rgb_profile
 
@@ -55,19 +55,20 @@ PAIRS = {
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_pictures_that_differ_in_meaning_alone_have_keys_of_their_own(pair: tuple[bytes, bytes]) -> None:
     _, models = asked(*pair, content=[PICTURE, PICTURE, text("?")])
-    keys = [key for _, key in models.encoded]
+    keys = models.calls[0].media_keys
     assert len(set(keys)) == 2
     assert {len(key) for key in keys} == {32}
     assert [picture for picture, _ in models.encoded] == list(pair)
 
 
 def test_a_key_is_of_the_picture_and_not_of_its_place_or_request() -> None:
-    keys = [
-        dict(asked(*pictures, content=[PICTURE] * len(pictures))[1].encoded)
-        for pictures in ((RED,), (BLUE, RED), (RED, BLUE, RED))
-    ]
-    assert len({table[RED] for table in keys}) == 1
-    assert keys[1] == keys[2]
+    def keys(*pictures: bytes) -> dict[bytes, bytes]:
+        _, models = asked(*pictures, content=[PICTURE] * len(pictures))
+        return dict(zip(pictures, models.calls[0].media_keys, strict=True))
+
+    tables = [keys(*pictures) for pictures in ((RED,), (BLUE, RED), (RED, BLUE, RED))]
+    assert len({table[RED] for table in tables}) == 1
+    assert tables[1] == tables[2]
 
 
 @pytest.mark.parametrize("order", ["AA", "ABA", "AAB", "ABBA"])
@@ -77,5 +78,5 @@ def test_same_picture_twice_in_a_request_stands_in_both_places_and_is_encoded_on
     assert sorted(picture for picture, _ in models.encoded) == sorted(set(pictures))
     (call,) = models.calls
     assert call.visual_tokens is not None
-    assert call.visual_tokens[:: FAMILY.visual_tokens, 0].tolist() == [len(picture) for picture in pictures]
+    assert call.visual_tokens[:: FAMILY.visual_tokens, 0].tolist() == [shown_by(picture) for picture in pictures]
     assert client.reports[0]["usage"]["visual_tokens"] == FAMILY.visual_tokens * len(order)

@@ -3,7 +3,7 @@ are swapped (49).
 
 Cause: a request was registered only behind the encoding of another; buffers were shared.
 Right: everyone is answered with what is of its own picture, or told to come back. Each request has a picture of its own
-length here, which is what its visual tokens say, so that a swap is seen whatever two requests it is between.
+here, and its visual tokens say which, so that a swap is seen whatever two requests it is between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from proteus.errors import ProteusError, QueueFull
-from tests.door.test_chat import FAMILY, RED, Client, Models, call, door, run
+from tests.door.test_chat import FAMILY, RED, Client, Models, call, door, run, shown_by
 
 NUM_REQUESTS = 200
 
@@ -41,12 +41,12 @@ def test_everyone_gets_the_answer_to_its_own_picture_or_is_told_to_come_back(at_
         for client, error in zip(clients, told, strict=True):
             assert (client.text, len(client.reports)) == (("Hi!", 1) if error is None else ("", 0))
             assert not isinstance(error, ProteusError) or "fix: try again" in str(error)
-        answered = [len(picture) for picture, error in zip(pictures, told, strict=True) if error is None]
+        answered = sorted(shown_by(picture) for picture, error in zip(pictures, told, strict=True) if error is None)
         rows = [sent.visual_tokens for sent in models.calls]
         assert all(
             one is not None and one.shape[0] == FAMILY.visual_tokens and (one == one[0, 0]).all() for one in rows
         )
-        assert sorted(int(one[0, 0]) for one in rows if one is not None) == answered
+        assert sorted(one[0, 0] for one in rows if one is not None) == answered
 
     run(scenario())
 
@@ -58,8 +58,9 @@ def test_each_prompt_goes_with_the_picture_of_its_own_request() -> None:
         words = ["red " * number for number in range(1, 65)]
         calls = [call(RED + bytes(number), text) for number, text in enumerate(words, start=1)]
         await asyncio.gather(*(chat.answer(one, Client()) for one in calls))
+        numbers = {shown_by(RED + bytes(number)): number for number in range(1, 65)}
         pairs = sorted(
-            (int(sent.visual_tokens[0, 0]), len(sent.input_ids))
+            (numbers[sent.visual_tokens[0, 0]], len(sent.input_ids))
             for sent in models.calls
             if sent.visual_tokens is not None
         )

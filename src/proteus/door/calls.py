@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +19,7 @@ from proteus.door.prepare import Prepared
 from proteus.errors import InternalError
 from proteus.language.generation import Scheduling
 from proteus.language.sampling import Sampling
-from proteus.stages import EncodeMarks
+from proteus.stages import EncodeMarks, Stage
 
 Source = Literal["encoded", "cached", "shared"]
 
@@ -33,6 +33,19 @@ class VisualTokens:
     landed_ns: int = 0  # monotonic clock, when they were computed
     preprocess_saved_ms: float = 0.0  # 0: its pixels were computed
     saved_ms: float = 0.0  # by the encoder cache
+
+
+def encode_stages_ns(seen: Sequence[VisualTokens], begun_ns: int) -> Mapping[Stage, int]:
+    """Of pictures that were asked for at `begun_ns`: the stages of the one that came last; of hits there are none.
+
+    Pixels from the processor cache are such a hit: to fetch them is transfer.
+    """
+    computed = [tokens for tokens in seen if tokens.marks is not None]
+    if not computed:
+        return {}
+    last = max(computed, key=lambda tokens: tokens.landed_ns)
+    stages = last.marks.stages_ns(begun_ns, max(begun_ns, last.landed_ns)) if last.marks is not None else {}
+    return {stage: ns for stage, ns in stages.items() if stage != "preprocess" or not last.preprocess_saved_ms}
 
 
 def llm_calls(prepared: Prepared, seen: Sequence[VisualTokens]) -> list[LlmCall]:

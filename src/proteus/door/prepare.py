@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from proteus.clock import clock_name
 from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
@@ -101,6 +102,8 @@ class Preparation:
         with timeline.ingress("parse"):
             call.refuse_parameters()
             request = ChatRequest.parse(call.document, self._deployment.text)
+            if request.sent is not None and request.sent.clock == clock_name():
+                timeline.sent(request.sent.ns)
             _check_ids(request, self._vocab_size)
             return Parsed(
                 request=request,

@@ -78,7 +78,7 @@ def _times(times: Times) -> Mapping[str, Any]:
     return {
         "stages_ms": {**{stage: _ms(ms) for stage, ms in times.stages_ms.items()}, "total": _ms(times.total_ms)},
         "ingress_ms": {part: _ms(ms) for part, ms in times.ingress_ms.items()},
-        "ttft_ms": _ms(times.ttft_ms),
+        "ttft_ms": None if times.ttft_ms is None else _ms(times.ttft_ms),
         "inter_token_ms": inter_token,
     }
 

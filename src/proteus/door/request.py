@@ -12,6 +12,7 @@ from proteus.language.sampling import MAX_BIASES, Bias, IdAsText, Penalty
 from proteus.limits import TextLimits, TierName
 
 MAX_TOP_LOGPROBS = 20
+MAX_CLOCK_CHARS = 64
 
 
 class TextContent(Part):
@@ -58,6 +59,13 @@ class ChatMessage(Part):
         return [TextContent(type="text", text=self.content)] if isinstance(self.content, str) else list(self.content)
 
 
+class Sent(Part):
+    """When the client sent the request, by the clock of its machine: `proteus.clock` names it and reads it."""
+
+    clock: Annotated[str, Field(max_length=MAX_CLOCK_CHARS)]
+    ns: Annotated[int, Field(ge=0, lt=MAX_WHOLE)]
+
+
 class ChatRequest(Asked):
     messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     max_tokens: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None
@@ -75,6 +83,7 @@ class ChatRequest(Asked):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
     seed: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []
+    sent: Sent | None = None
 
     @classmethod
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
