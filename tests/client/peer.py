@@ -22,8 +22,20 @@ from tests.client.tensors import output, string
 REPORT = {
     "finish_reason": "stop",
     "usage": {"text_tokens": 9, "visual_tokens": 36, "output_tokens": 3, "cached_tokens": 8},
-    "stages_ms": {"queue": 0.5, "prefill": 12.0, "decode": 7.25},
-    "pictures": ["encoded"],
+    "stages_ms": {"ingress": 0.5, "prefill": 12.0, "decode": 7.25, "total": 19.75},
+    "ingress_ms": {"transport": 0.25, "parse": 0.125},
+    "ttft_ms": 12.5,
+    "inter_token_ms": {"mean": 3.5, "max": 4.25},
+    "caches": {
+        "processor": {"lookups": 0, "hits": 0, "saved_ms": 0.0},
+        "encoder": {"lookups": 2, "hits": 1, "saved_ms": 34.5},
+        "prefix": {"lookups": 1, "hits": 1, "saved_ms": 1.25, "tokens": 8},
+    },
+    "media": [
+        {"size": "1 MP", "bucket": "96x96 tiles", "tier": "auto", "downscaled": False, "visual_tokens": 36},
+        {"size": "0.25 MP", "bucket": "96x96 tiles", "tier": "low", "downscaled": True, "visual_tokens": 36},
+    ],
+    "pictures": ["encoded", "cached"],
     "choices": [{"index": 0, "finish_reason": "stop", "output_tokens": 3}],
 }
 LOGPROBS = [
@@ -78,11 +90,15 @@ def event(
 
 
 class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Keeps the requests it saw; `cancelled` is set once a stream was cancelled by its client."""
+    """Keeps the requests it saw; `cancelled` is set once a stream was cancelled by its client.
+
+    `sent` holds of each document when it was sent, which is no part of `documents`; None: it did not say.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
         self.documents: list[dict[str, Any]] = []
+        self.sent: list[dict[str, Any] | None] = []
         self.published = {"chat": dict(PARAMETERS), "draw": dict(DRAW_PARAMETERS)}  # by model: those that there are
         self.cancelled = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(max_workers=40))
@@ -97,6 +113,7 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
         for request in request_iterator:
             document = json.loads(request.raw_input_contents[0][4:])
             self.requests.append(request)
+            self.sent.append(document.pop("sent", None))
             self.documents.append(document)
             finished: list[bool] = []
             context.add_callback(lambda finished=finished: None if finished else self.cancelled.set())

@@ -22,6 +22,7 @@ from tests.client.peer import CONTRACT, LOGPROBS, REFUSAL, REPORT, Peer
 
 PICTURE = "client/pictures/chart.png"
 DEMO = "deployments/demo.toml"
+BLOCKS = "█▉▊▋▌▍▎▏▐▕"  # that bars are made of
 
 
 def proteus(*words: str) -> Result:
@@ -31,17 +32,35 @@ def proteus(*words: str) -> Result:
 def test_an_answer_streams_and_ends_with_its_bill(peer: Peer) -> None:
     result = proteus("ask", PICTURE, PICTURE, "what is this", "--url", peer.url)
     assert result.exit_code == 0
-    assert result.stdout == (
-        "what is this \n\n"
-        "tokens  9 text + 36 visual in, 3 out; cached: 8; finish: stop\n"
-        "ms      queue 0.5 · prefill 12.0 · decode 7.2\n"
-    )
+    text, bill = result.stdout.split("\n\n")
+    assert text == "what is this "
+    assert [" ".join(line.rstrip(f"{BLOCKS} ").split()) for line in bill.splitlines()] == [
+        "tokens 9 text + 36 visual in, 3 out; cached: 8; finish: stop",
+        "0.5 ms ingress",
+        "12.0 ms prefill",
+        "7.2 ms decode",
+        "first token after 12.5 ms; between tokens 3.5 ms, at most 4.2; total 19.8 ms",
+        "encoder cache: 1 of 2 hit, saved 34.5 ms; prefix cache: hit, saved 1.2 ms",
+    ]
     assert list(peer.requests[0].inputs[2].shape) == [2]
+
+
+def test_each_bar_of_a_bill_begins_where_the_one_before_it_ends(peer: Peer) -> None:
+    lines = proteus("ask", "what is this", "--url", peer.url).stdout.splitlines()
+    prefill, decode = (next(line for line in lines if stage in line) for stage in ("prefill", "decode"))
+    bars = [line[line.rindex("l" if line is prefill else "e") + 1 :] for line in (prefill, decode)]
+    assert [bar.count("█") for bar in bars] == [24, 15], "of 40, by their share"
+    assert bars[0].rstrip() and bars[1].startswith(" " * 24)
+
+
+def test_a_bill_of_a_server_that_tells_less_is_printed_too(peer: Peer) -> None:
+    result = proteus("ask", "old server", "--url", peer.url)
+    assert result.stdout == "one\n\ntokens  1 text + 0 visual in, 1 out; cached: 0; finish: length\n"
 
 
 def test_json_is_one_document_and_nothing_else(peer: Peer) -> None:
     result = proteus("ask", "what is this", "--json", "--url", peer.url)
-    bill = {name: REPORT[name] for name in ("finish_reason", "usage", "stages_ms")}
+    bill = {name: told for name, told in REPORT.items() if name != "choices"}
     choices = [{"text": "what is this ", "finish_reason": "stop"}]
     assert json.loads(result.stdout) == {"text": "what is this ", **bill, "choices": choices}
     assert result.stderr == ""
@@ -85,7 +104,7 @@ def test_every_option_reaches_the_request_document(peer: Peer) -> None:
 def test_every_option_of_the_library_is_one_of_the_command() -> None:
     command = typer.main.get_group(app).commands["ask"]
     names = {parameter.name for parameter in command.params}
-    assert Options.__annotations__.keys() - names == {"latency_class"}, "which is --batch"
+    assert Options.__annotations__.keys() - names == {"latency_class", "sent"}, "--batch, and the moment itself"
 
 
 def test_several_answers_are_printed_one_after_the_other(peer: Peer) -> None:

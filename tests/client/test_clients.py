@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -24,7 +25,8 @@ from proteus.client import (
     TokenLogprob,
     Usage,
 )
-from tests.client.peer import CONTRACT, REFUSAL, Peer
+from proteus.clock import clock_name
+from tests.client.peer import CONTRACT, REFUSAL, REPORT, Peer
 
 USAGE = Usage(text_tokens=9, visual_tokens=36, output_tokens=3, cached_tokens=8)
 
@@ -53,8 +55,11 @@ def test_an_answer_is_typed_and_whole(ask: Ask, peer: Peer) -> None:
     assert answer.token_ids == (0, 1, 2, 99)
     assert answer.finish_reason == "stop"
     assert answer.usage == USAGE
-    assert list(answer.stages_ms.items()) == [("queue", 0.5), ("prefill", 12.0), ("decode", 7.25)]
-    assert answer.pictures == ("encoded",)
+    assert list(answer.stages_ms.items()) == list(REPORT["stages_ms"].items())
+    assert answer.ingress_ms == REPORT["ingress_ms"]
+    assert (answer.ttft_ms, answer.inter_token_ms) == (12.5, {"mean": 3.5, "max": 4.25})
+    assert (answer.caches, list(answer.media)) == (REPORT["caches"], REPORT["media"])
+    assert answer.pictures == ("encoded", "cached")
 
 
 @both
@@ -75,6 +80,42 @@ def test_an_answer_of_a_server_that_knows_one_choice_only_is_read(ask: Ask, peer
     answer = ask(peer.url, "old server")
     (choice,) = answer.choices
     assert (choice.text, choice.finish_reason, answer.usage.cached_tokens) == ("one", "length", 0)
+    assert (answer.ttft_ms, answer.inter_token_ms, answer.caches, answer.media) == (None, None, {}, ())
+
+
+@both
+def test_a_request_says_when_it_was_sent_by_the_clock_of_the_machine(ask: Ask, peer: Peer) -> None:
+    begun_ns = time.monotonic_ns()
+    ask(peer.url, "one")
+    (sent,) = peer.sent
+    assert sent is not None
+    assert sent["clock"] == clock_name()
+    assert begun_ns < sent["ns"] < time.monotonic_ns()
+
+
+def test_a_request_is_sent_when_its_stream_is_begun_and_not_when_it_is_made(peer: Peer) -> None:
+    with Client(peer.url) as client:
+        stream = client.stream("one")
+        made_ns = time.monotonic_ns()
+        list(stream)
+    assert peer.sent[0] is not None
+    assert peer.sent[0]["ns"] > made_ns
+
+
+def test_a_moment_that_the_caller_gives_is_left_as_it_is(peer: Peer) -> None:
+    given = {"clock": "mine", "ns": 7}
+    with Client(peer.url) as client:
+        client.ask("one", sent=given)
+    assert peer.sent == [given]
+
+
+@both
+def test_a_machine_without_a_name_for_its_clock_says_nothing(
+    ask: Ask, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proteus.clock.clock_name", lambda: None)
+    ask(peer.url, "one")
+    assert peer.sent == [None]
 
 
 def stop_async(url: str, request_id: str, cache_scope: str = "", tenant: str = "") -> int:

@@ -20,7 +20,7 @@ from proteus.client.errors import ServerError
 from proteus.client.request import Message, Options, Picture, build_request, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.results import Answer, Piece
-from proteus.client.wire import MODELS, Item, Model, StreamReader, stop_request
+from proteus.client.wire import MODELS, Item, Model, StreamReader, stamp, stop_request
 
 
 class AsyncClient:
@@ -58,7 +58,7 @@ class AsyncClient:
     ) -> AsyncIterator[Piece | Answer]:
         """`stream` for a conversation."""
         request = build_request(messages, pictures, options)
-        return self._run(request, options.get("timeout_s"))
+        return self._run(request, options)
 
     async def draw(self, prompt: str, **options: Unpack[DrawOptions]) -> Drawing:
         """All the pictures that the prompt asks for, when the last is done."""
@@ -107,9 +107,11 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _run(self, request: Any, timeout_s: float | None) -> AsyncIterator[Piece | Answer]:
+    async def _run(self, request: Any, options: Options) -> AsyncIterator[Piece | Answer]:
         builder = AnswerBuilder()
-        async with aclosing(self._messages(request, timeout_s, builder)) as pieces:
+        if "sent" not in options:
+            stamp(request)
+        async with aclosing(self._messages(request, options.get("timeout_s"), builder)) as pieces:
             async for piece in pieces:
                 yield piece
         yield builder.answer()

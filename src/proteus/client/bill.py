@@ -1,4 +1,4 @@
-"""An answer's usage and stage times, as lines and tables for a person and as one document for a program."""
+"""An answer's usage, stage times and what the caches saved: for a person to look at, and as one document."""
 
 from __future__ import annotations
 
@@ -8,29 +8,78 @@ from dataclasses import asdict
 from typing import Any
 
 from rich import box
+from rich.bar import Bar
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
+from proteus.client.printable import printable
 from proteus.client.results import Answer, Choice
 
+BAR_CHARS = 40
 
-def bill_lines(answer: Answer) -> str:
-    """Tokens, finish reason and stage times in two lines."""
+
+def bill(answer: Answer) -> Group:
+    """Tokens and finish reason, the stages one after the other, the waits for tokens, what the caches saved."""
     usage = answer.usage
-    stages = " · ".join(f"{name} {ms:.1f}" for name, ms in answer.stages_ms.items())
-    return (
+    tokens = (
         f"tokens  {usage.text_tokens} text + {usage.visual_tokens} visual in, {usage.output_tokens} out"
-        f"; cached: {usage.cached_tokens}; finish: {', '.join(choice.finish_reason for choice in answer.choices)}\n"
-        f"ms      {stages}"
+        f"; cached: {usage.cached_tokens}; finish: {', '.join(choice.finish_reason for choice in answer.choices)}"
     )
+    lines = [line for line in (_waits(answer), _savings(answer)) if line]
+    return Group(Text(printable(tokens)), _waterfall(answer.stages_ms), *(Text(printable(line)) for line in lines))
+
+
+def _waterfall(stages_ms: Mapping[str, float]) -> Table:
+    """Each stage's bar begins where that of the stage before has ended."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(width=BAR_CHARS)
+    stages = {name: ms for name, ms in stages_ms.items() if name != "total"}
+    total_ms, begin_ms = sum(stages.values()), 0.0
+    for name, ms in stages.items():
+        bar = Bar(total_ms, begin_ms, begin_ms + ms, width=BAR_CHARS) if total_ms else ""
+        table.add_row(f"{ms:.1f} ms", Text(printable(name)), bar)
+        begin_ms += ms
+    return table
+
+
+def _waits(answer: Answer) -> str:
+    parts = [f"first token after {answer.ttft_ms:.1f} ms"] if answer.ttft_ms is not None else []
+    if (gaps := answer.inter_token_ms) is not None:
+        parts.append(f"between tokens {gaps['mean']:.1f} ms, at most {gaps['max']:.1f}")
+    if "total" in answer.stages_ms:
+        parts.append(f"total {answer.stages_ms['total']:.1f} ms")
+    return "; ".join(parts)
+
+
+def _savings(answer: Answer) -> str:
+    """Of the caches that were asked."""
+    asked = {name: use for name, use in answer.caches.items() if use["lookups"]}
+    return "; ".join(f"{name} cache: {_saving(use)}" for name, use in asked.items())
+
+
+def _saving(use: Mapping[str, float]) -> str:
+    if not use["hits"]:
+        return "miss"
+    hits = "hit" if use["hits"] == use["lookups"] else f"{use['hits']:.0f} of {use['lookups']:.0f} hit"
+    return f"{hits}, saved {use['saved_ms']:.1f} ms"
 
 
 def bill_json(answer: Answer) -> str:
-    """One JSON document: text, finish_reason, usage, stages_ms, choices."""
+    """One JSON document: the text, the answers, and all that the server's report says."""
     document = {
         "text": answer.text,
         "finish_reason": answer.finish_reason,
         "usage": asdict(answer.usage),
         "stages_ms": dict(answer.stages_ms),
+        "ingress_ms": dict(answer.ingress_ms),
+        "ttft_ms": answer.ttft_ms,
+        "inter_token_ms": answer.inter_token_ms,
+        "caches": answer.caches,
+        "media": answer.media,
+        "pictures": answer.pictures,
         "choices": [_choice(choice) for choice in answer.choices],
     }
     return json.dumps(document, ensure_ascii=False, indent=2)

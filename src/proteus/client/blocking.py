@@ -18,7 +18,7 @@ from proteus.client.errors import ServerError
 from proteus.client.request import Message, Options, Picture, build_request, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.results import Answer, Piece
-from proteus.client.wire import MODELS, Item, Model, StreamReader, stop_request
+from proteus.client.wire import MODELS, Item, Model, StreamReader, stamp, stop_request
 
 
 class Client:
@@ -55,7 +55,7 @@ class Client:
     ) -> Iterator[Piece | Answer]:
         """`stream` for a conversation."""
         request = build_request(messages, pictures, options)
-        return self._run(request, options.get("timeout_s"))
+        return self._run(request, options)
 
     def draw(self, prompt: str, **options: Unpack[DrawOptions]) -> Drawing:
         """All the pictures that the prompt asks for, when the last is done."""
@@ -104,9 +104,11 @@ class Client:
     ) -> None:
         self.close()
 
-    def _run(self, request: Any, timeout_s: float | None) -> Iterator[Piece | Answer]:
+    def _run(self, request: Any, options: Options) -> Iterator[Piece | Answer]:
         builder = AnswerBuilder()
-        yield from self._messages(request, timeout_s, builder)
+        if "sent" not in options:
+            stamp(request)
+        yield from self._messages(request, options.get("timeout_s"), builder)
         yield builder.answer()
 
     def _run_draw(self, request: Any, timeout_s: float | None) -> Iterator[Preview | Drawn | Drawing]:

@@ -52,6 +52,7 @@ class Options(TypedDict, total=False):
     latency_class: Literal["interactive", "batch"]  # "batch" can wait
     deadline_ms: int  # to be started; a request that waits longer is refused
     detail: Literal["low", "auto", "high"]  # quality tier of every picture part that names none
+    sent: Mapping[str, Any]  # when it counts as sent: `clock` and `ns` of `proteus.clock`; left out, as it is sent
     timeout_s: float | None  # for the whole answer; None waits without end
 
 

@@ -42,6 +42,11 @@ class AnswerBuilder(StreamReader[Piece]):
             choices=tuple(self._choice(choice["index"], choice["finish_reason"]) for choice in choices),
             usage=Usage(**{name: count for name, count in report["usage"].items() if name in known}),
             stages_ms=MappingProxyType(dict(report["stages_ms"])),
+            ingress_ms=MappingProxyType(dict(report.get("ingress_ms", {}))),
+            ttft_ms=report.get("ttft_ms"),
+            inter_token_ms=report.get("inter_token_ms"),
+            caches=report.get("caches", {}),
+            media=tuple(report.get("media", ())),
             pictures=tuple(report.get("pictures", ())),
         )
 

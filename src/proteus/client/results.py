@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,12 @@ class Answer:
 
     choices: tuple[Choice, ...]
     usage: Usage
-    stages_ms: Mapping[str, float]  # in the order of the stages
+    stages_ms: Mapping[str, float]  # in the order of the stages: up to `decode` they add up to the time to first token
+    ingress_ms: Mapping[str, float] = field(default_factory=dict)  # of what `ingress` is made
+    ttft_ms: float | None = None  # until the first token left the server; None: there was none
+    inter_token_ms: Mapping[str, float] | None = None  # `mean` and `max`; None: fewer than two tokens
+    caches: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by cache: lookups, hits, saved_ms, tokens
+    media: tuple[Mapping[str, Any], ...] = ()  # of each picture: size, bucket, tier, downscaled, visual_tokens
     pictures: tuple[str, ...] = ()  # of each distinct picture: "encoded" for this request, "cached" or "shared"
 
     @property

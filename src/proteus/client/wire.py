@@ -9,19 +9,31 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from tritonclient.grpc import service_pb2
 
+from proteus import clock
 from proteus.client.errors import InvalidInput, ServerError
 
 Model = Literal["chat", "draw"]  # the doors: what a client calls
 MODELS: tuple[Model, ...] = get_args(Model)
+LENGTH_BYTES = 4  # before each string
 Item = TypeVar("Item")
 
 
 def document_request(model: Model, document: Mapping[str, Any]) -> Any:
     """The `ModelInferRequest` with the document as its tensor `request`; raises `InvalidInput`."""
     request = service_pb2.ModelInferRequest(model_name=model)
-    text = _utf8(document)
-    add_tensor(request, "request", "BYTES", 1, struct.pack("<I", len(text)) + text)
+    add_tensor(request, "request", "BYTES", 1, _string(_utf8(document)))
     return request
+
+
+def stamp(request: Any) -> None:
+    """Let the document of a `document_request`, which must have a field, say that it is sent now.
+
+    Not where the machine has no name for its clock.
+    """
+    if (name := clock.clock_name()) is not None:
+        document = request.raw_input_contents[0][LENGTH_BYTES:]
+        sent = json.dumps({"clock": name, "ns": clock.now_ns()}).encode()
+        request.raw_input_contents[0] = _string(document[:-1] + b', "sent": ' + sent + b"}")
 
 
 def stop_request(model: Model, request_id: str, cache_scope: str, tenant: str) -> Any:
@@ -32,6 +44,11 @@ def stop_request(model: Model, request_id: str, cache_scope: str, tenant: str) -
 def add_tensor(request: Any, name: str, datatype: str, size: int, raw: bytes) -> None:
     request.inputs.add(name=name, datatype=datatype, shape=[size])
     request.raw_input_contents.append(raw)
+
+
+def _string(text: bytes) -> bytes:
+    """One element of a STRING tensor."""
+    return struct.pack("<I", len(text)) + text
 
 
 def _utf8(document: Mapping[str, Any]) -> bytes:
@@ -53,7 +70,7 @@ def read_tensors(response: Any) -> dict[str, Any]:
         if not raw:
             continue
         if output.datatype == "BYTES":
-            tensors[output.name] = raw[4:].decode("utf-8")  # 4 bytes of length go first
+            tensors[output.name] = raw[LENGTH_BYTES:].decode("utf-8")
         elif output.datatype == "INT32":
             tensors[output.name] = struct.unpack(f"<{len(raw) // 4}i", raw)
         elif output.datatype == "UINT8":
