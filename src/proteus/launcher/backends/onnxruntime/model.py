@@ -1,8 +1,7 @@
 """Triton's `onnxruntime` backend in Python, for servers without the native one: tensors in, tensors out, CPU.
 
-All requests of one call run as one batch along the first axis. The names, types and `parameters` of the model's
-configuration mean what they mean to the native backend. Two are ours: `nice`, how far the process gives way to the
-server, and `clock_output`, the output (B, 2) that is filled with when the batch was begun and done, monotonic ns.
+A call's requests run as one batch. Configuration means what it means to the native backend. Parameters of ours: `nice`,
+how far the process gives way to the server; `clock_output`, an output (B, 2): its batch begun and done, monotonic ns.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import triton_python_backend_utils as pb_utils
-
-FAILED = "internal: the model could not be run on these inputs"
 
 
 class TritonPythonModel:
@@ -33,10 +30,8 @@ class TritonPythonModel:
         file = config.get("default_model_filename") or "model.onnx"
         path = Path(args["model_repository"], args["model_version"], file)
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.inputs = _types(config["input"])
-        self.outputs = _types(config["output"])
-        self.batched = config["max_batch_size"] > 0
-        self.clock_output = parameters.get("clock_output")
+        self.inputs, self.outputs = _types(config["input"]), _types(config["output"])
+        self.batched, self.clock_output = config["max_batch_size"] > 0, parameters.get("clock_output")
 
     def execute(self, requests: list[Any]) -> list[Any]:
         if self.batched and len(requests) > 1:
@@ -68,7 +63,7 @@ class TritonPythonModel:
             return self._response(self._run(self._read(request)))
         except Exception as error:
             pb_utils.Logger.log_error(f"a request failed: {error}")
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(FAILED))
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("internal: the model failed on these inputs"))
 
     def _response(self, results: Any) -> Any:
         tensors = [pb_utils.Tensor(name, result) for name, result in zip(self.outputs, results, strict=True)]
