@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from proteus import __version__
@@ -18,7 +18,7 @@ from proteus.cli.contract import contract_table, file_contract
 from proteus.cli.draw import draw
 from proteus.cli.plainly import told_plainly
 from proteus.client import Answer, Client, Options, ServerError
-from proteus.client.bill import bill_json, bill_lines
+from proteus.client.bill import bill, bill_json
 from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
 from proteus.client.printable import printable
@@ -291,8 +291,8 @@ def _cost_of_drawing(given: Mapping[str, Any]) -> None:
     _print(draw_document(estimate) if given["as_json"] else draw_table(estimate))
 
 
-def _print(content: Table | Mapping[str, Any]) -> None:
-    if isinstance(content, Table):
+def _print(content: Table | Group | Mapping[str, Any]) -> None:
+    if isinstance(content, Table | Group):
         Console(highlight=False).print(content)
     else:
         typer.echo(json.dumps(content, indent=2))
@@ -327,7 +327,8 @@ def _biases(words: list[str]) -> dict[str, float]:
 def _print_choices(answer: Answer) -> None:
     for number, choice in enumerate(answer.choices, start=1):
         typer.echo(f"{number}. {printable(choice.text)}")
-    typer.echo(printable(f"\n{bill_lines(answer)}"))
+    typer.echo()
+    _print(bill(answer))
 
 
 def _print_stream(client: Client, question: str, pictures: list[str], options: Options) -> None:
@@ -335,7 +336,8 @@ def _print_stream(client: Client, question: str, pictures: list[str], options: O
     try:
         for item in client.stream(question, pictures, **options):
             if isinstance(item, Answer):
-                typer.echo(printable(f"\n\n{bill_lines(item)}"))
+                typer.echo("\n")
+                _print(bill(item))
                 column = 0
             else:
                 typer.echo(printable(item.text), nl=False)

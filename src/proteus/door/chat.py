@@ -22,7 +22,7 @@ from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.answers import Answers
 from proteus.door.arrival import Call
-from proteus.door.calls import VisualTokens, llm_calls
+from proteus.door.calls import VisualTokens, encode_stages_ns, llm_calls
 from proteus.door.encoding import Encoding, Place, place, planned
 from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.prepare import Preparation, Prepared
@@ -119,6 +119,7 @@ class Chat:
         parsed = await self._preparation.parse(visit.call, timeline)
         visit.held.enter_context(self._named.open(parsed.request, visit.listener.stop))
         prepared = await self._preparation.prepare(parsed, visit.seat, timeline)
+        timeline.ready()
         with timeline.stage("admission"):
             reservation = await visit.held.enter_async_context(self._gate.admitted(_ask(prepared)))
         self._count(prepared)
@@ -141,12 +142,8 @@ class Chat:
         """All pictures; the stages are those of the one that was waited for longest."""
         timeline, begun_ns = visit.timeline, visit.timeline.now_ns()
         encoded = await self._encoding.encode(prepared, visit.call.context)
-        computed = [tokens for tokens in encoded.values() if tokens.marks is not None]
-        if computed:
-            last = max(computed, key=lambda tokens: tokens.landed_ns)
-            if last.marks is not None:
-                for stage, ns in last.marks.stages_ns(begun_ns, max(begun_ns, last.landed_ns)).items():
-                    timeline.add(stage, ns)
+        for stage, ns in encode_stages_ns(list(encoded.values()), begun_ns).items():
+            timeline.add(stage, ns)
         return encoded
 
     def _count(self, prepared: Prepared) -> None:
