@@ -1,26 +1,30 @@
-"""Real pictures and questions as perf_analyzer's input data, of the sizes and numbers that the contract accepts."""
+"""Real pictures and questions about them, of the sizes and numbers that the contract accepts."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
-import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
 
 from export.world.draw import draw
 from export.world.questions import TYPES, question_of
 from export.world.scene import scene
-from proteus.limits import ImageLimits, LimitTables
+from proteus.cost.buckets import size_bucket
+from proteus.errors import ProteusError
+from proteus.limits import ImageLimits, LimitTables, PictureFormat
+from proteus.media.accept import accept_picture
+from proteus.media.header import PictureHeader
 
 MAX_RATIO = 2.0  # of the sides; a camera's pictures are hardly more elongated
 TEXT_TOKENS = 256  # of the context, left for the question and the answer
 FORMATS = ("png", "jpeg")
+NOISE, QUALITY = 3.0, 90  # of 255, and JPEG's: as a camera's, for clean drawings are smaller than any photograph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,49 @@ class Asked:
 
     picture: bytes
     question: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Photograph:
+    """Width, height and format of what is met often: an icon, a page's picture, a screen, a telephone's camera."""
+
+    width_px: int
+    height_px: int
+    format: PictureFormat
+
+    @property
+    def bucket(self) -> str:
+        return size_bucket(self.width_px * self.height_px)
+
+
+PHOTOGRAPHS = (
+    Photograph(width_px=256, height_px=192, format="png"),
+    Photograph(width_px=1024, height_px=768, format="jpeg"),
+    Photograph(width_px=2000, height_px=1500, format="jpeg"),
+    Photograph(width_px=4000, height_px=3000, format="jpeg"),
+)
+
+
+def accepted_photographs(limits: ImageLimits) -> Iterator[Photograph]:
+    """Those of `PHOTOGRAPHS` that `[image]` lets in."""
+    for one in PHOTOGRAPHS:
+        header = PictureHeader(format=one.format, width_px=one.width_px, height_px=one.height_px)
+        try:
+            accept_picture(header, 1, limits)
+        except ProteusError:
+            continue
+        yield one
+
+
+@lru_cache(maxsize=64)
+def photograph(kind: Photograph, seed: int) -> Asked:
+    """A drawn scene of that size with a camera's noise, and one question about it."""
+    drawn, question = _scene(seed, random.Random(seed))
+    size = (kind.width_px, kind.height_px)
+    grain = np.random.default_rng(seed).standard_normal((kind.height_px, kind.width_px, 1), dtype=np.float32) * NOISE
+    pixels = np.asarray(drawn.resize(size, Image.Resampling.BICUBIC), dtype=np.float32) + grain
+    picture = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+    return Asked(picture=_encoded(picture, kind.format, quality=QUALITY), question=question)
 
 
 def held_out(limits: LimitTables, num_pictures: int) -> list[Asked]:
@@ -57,46 +104,19 @@ def most_pictures(limits: LimitTables) -> int:
 
 
 def _asked(seed: int, limits: ImageLimits, max_pixels: int, format_name: str) -> Asked:
-    drawn, rng = scene("heldout", seed), random.Random(seed)
+    rng = random.Random(seed)
+    drawn, question = _scene(seed, rng)
+    return Asked(picture=_encoded(drawn.resize(accepted_size(limits, max_pixels, rng)), format_name), question=question)
+
+
+def _scene(seed: int, rng: random.Random) -> tuple[Image.Image, str]:
+    """A drawing and one question about it."""
+    drawn = scene("heldout", seed)
     found = (question_of(drawn, type_, rng) for type_ in rng.sample(TYPES, len(TYPES)))
-    question = next(one for one in found if one is not None)
+    return draw(drawn), next(one.text for one in found if one is not None)
+
+
+def _encoded(picture: Image.Image, format_name: str, **options: int) -> bytes:
     encoded = io.BytesIO()
-    draw(drawn).resize(accepted_size(limits, max_pixels, rng)).save(encoded, format_name)
-    return Asked(picture=encoded.getvalue(), question=question.text)
-
-
-def write_image_tokens(file: Path, asked: list[Asked], *, num_requests: int) -> None:
-    """`num_requests` requests of `image_tokens`, each with a cache key of its own: none is answered from the cache."""
-    _write(file, (_image_tokens(asked[number % len(asked)].picture, number) for number in range(num_requests)))
-
-
-def write_chat(file: Path, asked: list[Asked], *, most: int, max_tokens: int) -> None:
-    """One request of `chat` for each picture, with 1, 2 … `most` pictures by turns, the pictures after it included."""
-    around = [*asked, *asked]
-    requests = (around[number : number + 1 + number % most] for number in range(len(asked)))
-    _write(file, (_chat(pictures, max_tokens) for pictures in requests))
-
-
-def _image_tokens(picture: bytes, number: int) -> dict[str, Any]:
-    key = hashlib.sha256(number.to_bytes(8, "big") + picture).digest()
-    own_size = {"content": [0, 0], "shape": [2]}
-    return {"image_bytes": _bytes(picture), "cache_key": _bytes(key), "target_px": own_size}
-
-
-def _chat(asked: Sequence[Asked], max_tokens: int) -> dict[str, Any]:
-    """The question is that of the last picture."""
-    content = [*({"type": "image"} for _ in asked), {"type": "text", "text": asked[-1].question}]
-    document = {"messages": [{"role": "user", "content": content}], "max_tokens": max_tokens}
-    return {
-        "request": {"content": [json.dumps(document)], "shape": [1]},
-        "image_bytes": _bytes(b"".join(one.picture for one in asked)),
-        "image_lengths": {"content": [len(one.picture) for one in asked], "shape": [len(asked)]},
-    }
-
-
-def _bytes(data: bytes) -> dict[str, Any]:
-    return {"content": {"b64": base64.b64encode(data).decode()}, "shape": [len(data)]}
-
-
-def _write(file: Path, requests: Iterator[dict[str, Any]]) -> None:
-    file.write_text(json.dumps({"data": list(requests)}))
+    picture.save(encoded, format_name, **options)
+    return encoded.getvalue()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import json
 import random
 from pathlib import Path
 
@@ -13,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from perf.pictures import Asked, accepted_size, held_out, most_pictures, write_chat
+from perf.pictures import (
+    PHOTOGRAPHS,
+    Photograph,
+    accepted_photographs,
+    accepted_size,
+    held_out,
+    most_pictures,
+    photograph,
+)
 from proteus.deployment import Deployment
 from proteus.limits import ImageLimits, LimitTables
 from proteus.media.accept import accept_picture
@@ -91,13 +97,14 @@ def test_pixels_of_a_request_bound_its_pictures(decoded_pixels: int | None, most
     assert most_pictures(DEMO.model_copy(update={"admission": admission})) == most
 
 
-def test_requests_have_one_to_most_pictures_by_turns(tmp_path: Path) -> None:
-    asked = [Asked(picture=bytes([number]) * (number + 1), question=f"{number}?") for number in range(5)]
-    write_chat(tmp_path / "chat.json", asked, most=3, max_tokens=7)
-    requests = json.loads((tmp_path / "chat.json").read_text())["data"]
-    assert [len(request["image_lengths"]["content"]) for request in requests] == [1, 2, 3, 1, 2]
-    last = requests[4]
-    assert base64.b64decode(last["image_bytes"]["content"]["b64"]) == asked[4].picture + asked[0].picture
-    document = json.loads(last["request"]["content"][0])
-    assert [part["type"] for part in document["messages"][0]["content"]] == ["image", "image", "text"]
-    assert (document["messages"][0]["content"][-1]["text"], document["max_tokens"]) == ("0?", 7)
+@pytest.mark.parametrize("kind", PHOTOGRAPHS[:2], ids=lambda kind: kind.bucket)
+def test_photographs_are_as_they_say_and_differ(kind: Photograph) -> None:
+    found = [photograph(kind, seed) for seed in range(3)]
+    assert {size_of(one.picture) for one in found} == {(kind.format.upper(), (kind.width_px, kind.height_px))}
+    assert len({one.picture for one in found}) == 3
+
+
+def test_photographs_that_the_contract_refuses_are_left_out() -> None:
+    assert list(accepted_photographs(DEMO.image)) == list(PHOTOGRAPHS)
+    png = DEMO.image.model_copy(update={"formats": ["png"]})
+    assert [kind.format for kind in accepted_photographs(png)] == ["png"]
