@@ -236,9 +236,7 @@ CHAT = ModelSpec(
         TensorSpec("token_ids", "INT32", (-1,), "ids of this event"),
         TensorSpec("index", "INT32", (1,), "which of the `n` answers the event belongs to, from 0"),
         TensorSpec("logprobs", "STRING", (1,), "JSON list, one entry for each of `token_ids`; where asked for (below)"),
-        TensorSpec(
-            "report", "STRING", (1,), "JSON: finish_reason, usage, stages_ms, pictures, choices; last event only"
-        ),
+        TensorSpec("report", "STRING", (1,), "JSON: the report (below); last event only"),
     ),
     errors=(
         "`invalid_request`: the document, a field, a part, a parameter; the text names it, its limit and the fix",
@@ -279,7 +277,8 @@ REQUEST_DOCUMENT = """\
   "temperature": 0, "top_p": 1, "top_k": 0, "min_p": 0, "seed": null,
   "frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "logit_bias": {"17": -100},
   "logprobs": true, "top_logprobs": 2,
-  "request_id": "7f3c", "cache_scope": "", "tenant": "", "latency_class": "interactive", "deadline_ms": null
+  "request_id": "7f3c", "cache_scope": "", "tenant": "", "latency_class": "interactive", "deadline_ms": null,
+  "sent": null
 }
 ```
 
@@ -313,16 +312,47 @@ REQUEST_DOCUMENT = """\
 - `deadline_ms` is the time from arrival until the language model begins, not to the end of the answer.
 - `request_id`, 1 to 128 printable characters, names the request for a stop, as long as it is open; among the open
   requests of one tenant and cache scope it is the only one of that name.
+- `sent` is when the client sent the request: `{"clock": "9f86d081884c7d65", "ns": 81234567890123}`, the monotonic clock
+  of its machine, named by the first 16 hex digits of the SHA-256 of `/proc/sys/kernel/random/boot_id` (without the line
+  end). A server with the same clock lets the request's time begin there, where that is at most 60 s ago; any other
+  value means nothing. Our clients send it by themselves.
 - Unknown fields are refused, and so are Triton request parameters that the door does not know.
-- Report of the last event: `finish_reason` (`stop`, `length`, `cancelled`; of the first answer), `usage`
-  (`text_tokens`: every prompt token that is not visual; `visual_tokens`; `output_tokens` of all answers;
-  `cached_tokens`: of the prompt, what the prefix cache gave to every answer), `stages_ms` (below), `pictures` (for each
-  distinct picture `encoded`, `cached` by Triton's response cache, or `shared` with a request that encoded it at the
-  same moment), `choices` (`index`, `finish_reason` and `output_tokens` of each answer).
-- Stages: `parse`, `fetch` (pictures by URL), `plan` (base64, digests, headers, limits, cost), `prompt`, `admission`
-  (waiting for capacity), `encode` (image_tokens, preprocessing included), `queue` (for a slot), `prefill`, `decode` (of
-  the language model), `transfer` (hops between models: what no stage holds), `total`. Of several answers, `queue`,
-  `prefill` and `decode` are those of the one that ended last.
+
+The report of the last event:
+
+- `finish_reason`: `stop`, `length` or `cancelled`; of the first answer.
+- `usage`: `text_tokens` (every prompt token that is not visual), `visual_tokens`, `output_tokens` of all answers, and
+  `cached_tokens` (of the prompt, what the prefix cache gave to every answer).
+- `stages_ms`: what the request was waiting for, from its arrival on (or `sent`), one stage after the other. They add up
+  to `total`, and those before `decode` to `ttft_ms`. A stage that did not take place is not there:
+  - `ingress`: until it is read and planned, and asks to be admitted.
+  - `admission`: until it has its capacity.
+  - `preprocess`: until a picture's pixels are there, the way to them and the wait for a worker included. Not where they
+    come from the processor cache.
+  - `encoder_queue`: until the encoder begins the picture's batch. Not with an encoder that has no clock.
+  - `encode`: until that batch is done; until the visual tokens are there, with an encoder that has no clock.
+  - `connector`: until the connector's batch is done. Not with a connector that has no clock.
+  - `transfer`: what no other stage holds: hops between models, cached pixels, the wait for the door's event loop.
+  - `lm_queue`: until it has a slot in the language model.
+  - `prefill`: until the first token is computed.
+  - `decode`: from the first token on, as it leaves the door, to the last event.
+
+  Text alone has none of the four from `preprocess` to `connector`, and neither has a request whose pictures all come
+  from the encoder cache. Of several pictures, they are those of the one that came last; of a picture that another
+  request had begun, only the rest that was waited for. Of several answers, all times are of the one that spoke first.
+- `ingress_ms`: what `ingress` is made of: `transport` (from sent to arrived, where client and server share a clock),
+  `parse`, `fetch` (pictures by URL), `plan` (base64, digests, headers, limits, cost), `prompt`. The rest of `ingress`
+  are hops between threads.
+- `ttft_ms`: until the first token leaves the door; null where there was none.
+- `inter_token_ms`: `mean` and `max` of the waits between tokens; null for fewer than two tokens.
+- `caches`: of `processor`, `encoder` and `prefix`, how often each was asked for this request (`lookups`), how often it
+  had what was wanted (`hits`), and what computing that had taken (`saved_ms`). Of `prefix` that is estimated, by the
+  mean time of a computed token, and `tokens` says how many it gave.
+- `media`: of each picture of the prompt its `size` (by stored pixels, up to `0.25 MP`, `1 MP`, `4 MP`, `16 MP`,
+  `64 MP` or `256 MP`), the encoder's `bucket`, its `tier`, whether it was `downscaled`, and its `visual_tokens`.
+- `pictures`: of each distinct picture `encoded`, `cached` (visual tokens from the encoder cache) or `shared` with a
+  request that encoded it at the same moment.
+- `choices`: `index`, `finish_reason` and `output_tokens` of each answer.
 
 A document of this form stops a request, whatever stage it is in:
 
