@@ -49,6 +49,12 @@ def test_row_of_its_table_is_read() -> None:
     assert decoupled == replace(FOUND, responses_per_s=2462.02, queue_ms=None, compute_ms=None)
 
 
+def test_queue_of_an_ensemble_is_that_of_its_steps() -> None:
+    steps = "  Composing models: \n      (overhead 4 usec + queue 1120 usec + compute infer 855 usec)\n"
+    steps += "      (overhead 3 usec + queue 5812 usec + compute infer 5940 usec)\n"
+    assert measured({**COUPLED, "Server Queue": "33"}, SAID + steps, decoupled=False).queue_ms == 6.932
+
+
 def test_output_without_a_count_is_no_measurement() -> None:
     with pytest.raises(LaunchFailed, match="no request count"):
         measured(COUPLED, "Request concurrency: 4", decoupled=False)
