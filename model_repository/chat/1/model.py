@@ -12,10 +12,16 @@ from proteus.backend.guard import Responses, responding
 from proteus.backend.heartbeat import beat
 from proteus.backend.metrics import Metrics
 from proteus.backend.models import TritonFleet
+from proteus.backend.spans import Trace
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
-from proteus.door.arrival import Call
+from proteus.backend.traced import TracedFleet
+from proteus.backend.watch import Watch
+from proteus.cache.figures import ENCODER_CACHE_FIGURES
+from proteus.contract import CHAT
+from proteus.door.arrival import Call, Ending
 from proteus.door.chat import Chat
+from proteus.door.observed import HISTOGRAMS
 from proteus.door.pictures import split
 from proteus.door.reply import Piece
 from proteus.limits import ImageLimits
@@ -38,9 +44,10 @@ class Reply:
         self._responses.send(arrays, final=piece.report is not None)
 
 
-def read_call(request: Any, limits: ImageLimits) -> Call:
+def read_call(request: Any, limits: ImageLimits, ending: Ending, trace: Trace | None) -> Call:
     attached = split(read_bytes(request, "image_bytes") or b"", read(request, "image_lengths"), limits)
-    return Call(document=read_string(request, "request"), attached=attached, context=read_context(request))
+    context = read_context(request, trace)
+    return Call(document=read_string(request, "request"), attached=attached, context=context, ending=ending)
 
 
 class TritonPythonModel:
@@ -48,8 +55,9 @@ class TritonPythonModel:
         self.fleet = TritonFleet()
         deployment = load_deployment(args)
         self.limits = deployment.image
-        self.chat = Chat.from_deployment(deployment, self.fleet)
-        self.metrics = Metrics(FIGURES)
+        self.chat = Chat.from_deployment(deployment, TracedFleet(self.fleet))
+        self.metrics, self.cache_metrics = Metrics(FIGURES), Metrics(ENCODER_CACHE_FIGURES)
+        self.watch = Watch(CHAT.name, HISTOGRAMS, tells_memory=True)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
@@ -57,11 +65,16 @@ class TritonPythonModel:
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
-        with responding(request) as responses:
-            await self.chat.answer(read_call(request, self.limits), Reply(responses))
+        watched = self.watch.request(request, self.chat.observed)
+        with responding(request) as responses, watched as (ending, trace):
+            await self.chat.answer(read_call(request, self.limits, ending, trace), Reply(responses))
 
     def tell(self) -> None:
+        self.watch.tell(self.chat.observed)
         self.metrics.tell(self.chat.figures())
+        self.cache_metrics.tell(self.chat.cache_figures())
 
     def finalize(self) -> None:
+        self.watch.close()
+        self.chat.close()
         self.fleet.close()

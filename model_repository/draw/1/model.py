@@ -11,9 +11,14 @@ from proteus.backend.heartbeat import beat
 from proteus.backend.metrics import Metrics
 from proteus.backend.startup import load_deployment
 from proteus.backend.tensors import from_bytes, from_text, read_context, read_string
+from proteus.backend.traced import TracedDrawFleet
+from proteus.backend.watch import Watch
+from proteus.contract import CHAT
+from proteus.contract_draw import DRAW
 from proteus.door.arrival import Call
 from proteus.door.draw import Draw
 from proteus.door.draw_figures import FIGURES
+from proteus.door.observed import DRAW_HISTOGRAMS
 from proteus.door.reply import DrawPiece
 from proteus.manifest import DrawManifest
 
@@ -38,8 +43,9 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         deployment = load_deployment(args)
         self.fleet = TritonDrawFleet(DrawManifest.load(deployment.repository_path))
-        self.draw = Draw.from_deployment(deployment, self.fleet)
+        self.draw = Draw.from_deployment(deployment, TracedDrawFleet(self.fleet))
         self.metrics = Metrics(FIGURES)
+        self.watch = Watch(DRAW.name, DRAW_HISTOGRAMS, tells_memory=CHAT.name not in deployment.models)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
@@ -47,12 +53,16 @@ class TritonPythonModel:
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
-        with responding(request) as responses:
-            call = Call(document=read_string(request, "request"), context=read_context(request))
+        watched = self.watch.request(request, self.draw.observed)
+        with responding(request) as responses, watched as (ending, trace):
+            context = read_context(request, trace)
+            call = Call(document=read_string(request, "request"), context=context, ending=ending)
             await self.draw.answer(call, Reply(responses))
 
     def tell(self) -> None:
+        self.watch.tell(self.draw.observed)
         self.metrics.tell(self.draw.figures())
 
     def finalize(self) -> None:
+        self.watch.close()
         self.fleet.close()

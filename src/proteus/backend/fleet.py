@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from proteus.backend.spans import Trace
 from proteus.generation.task import Condition, DrawEvent, DrawTask
 from proteus.language.generation import TokenLogprobs
 from proteus.stages import EncodeMarks
@@ -23,6 +24,7 @@ class Context:
     request_id: str = ""
     parameters: Mapping[str, ParameterValue]
     timeout_us: int = 0  # 0: none
+    trace: Trace | None = None  # takes its spans; none where it is not traced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

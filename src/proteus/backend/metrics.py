@@ -33,6 +33,39 @@ class Row(Protocol):
         ...
 
 
+class Distribution(Protocol):
+    """One Prometheus family of histograms; `door.observed.Histogram` is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def meaning(self) -> str: ...
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def buckets(self) -> tuple[float, ...]:
+        """Upper bounds, growing; Triton adds the one without a bound."""
+        ...
+
+
+class Observed(Protocol):
+    """One value of a family."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Values of the family's labels, in their order."""
+        ...
+
+    @property
+    def value(self) -> float: ...
+
+
 class Values(Protocol):
     def values(self, name: str) -> Mapping[str, float]:
         """Values of one family by the value of its label, "" where it has none."""
@@ -40,10 +73,13 @@ class Values(Protocol):
 
 
 class Metrics:
-    """A family for each row; only what changed is sent to Triton. For one thread."""
+    """A family for each row; only what changed is sent to Triton. For one thread.
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows = rows
+    Gauges that several processes tell show what the last one told, unless they add up.
+    """
+
+    def __init__(self, rows: Sequence[Row], *, adds_up: bool = False) -> None:
+        self._rows, self._adds_up = rows, adds_up
         self._families = {
             row.name: pb_utils.MetricFamily(
                 name=row.name,
@@ -71,23 +107,61 @@ class Metrics:
         metric = self._metrics.get(key)
         if metric is None:
             metric = self._metrics[key] = self._families[name].Metric(labels=dict(labels))
-        if counts:
+        if counts or self._adds_up:
             metric.increment(value - (before or 0.0))
         else:
             metric.set(value)
         self._told[key] = value
 
 
+class Histograms:
+    """A family for each row. For one thread."""
+
+    def __init__(self, rows: Sequence[Distribution]) -> None:
+        self._rows = {row.name: row for row in rows}
+        self._families = {
+            row.name: pb_utils.MetricFamily(
+                name=row.name, description=row.meaning, kind=pb_utils.MetricFamily.HISTOGRAM
+            )
+            for row in rows
+        }
+        self._metrics: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+    def tell(self, observed: Sequence[Observed]) -> int:
+        """How many Triton did not take; they are lost."""
+        lost = 0
+        for one in observed:
+            try:
+                self._metric(one.name, one.labels).observe(one.value)
+            except pb_utils.TritonModelException:
+                lost += 1
+        return lost
+
+    def _metric(self, name: str, labels: tuple[str, ...]) -> Any:
+        key = name, labels
+        if key not in self._metrics:
+            row = self._rows[name]
+            named = dict(zip(row.labels, labels, strict=True))
+            self._metrics[key] = self._families[name].Metric(labels=named, buckets=list(row.buckets))
+        return self._metrics[key]
+
+
 class Telling:
-    """Tells figures once a second from a thread of its own, so that the last ones of a burst arrive without a request.
+    """Tells figures at every `every_s`, from a thread of its own: the last ones of a burst arrive without a request.
 
     For models without an event loop; those with one have a heart (`heartbeat`). `at_each` is called every time before.
     """
 
     def __init__(
-        self, metrics: Metrics, figures: Callable[[], Values], *, at_each: Callable[[], None] = lambda: None
+        self,
+        metrics: Metrics,
+        figures: Callable[[], Values],
+        *,
+        at_each: Callable[[], None] = lambda: None,
+        every_s: float = TELL_S,
     ) -> None:
         self._metrics, self._figures, self._at_each = metrics, figures, at_each
+        self._every_s = every_s
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
@@ -98,7 +172,7 @@ class Telling:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._closed.wait(TELL_S):
+        while not self._closed.wait(self._every_s):
             try:
                 self._at_each()
                 self._metrics.tell(self._figures())

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
 from proteus.backend.fleet import Context
+from proteus.backend.spans import Trace
 
 Array = npt.NDArray[Any]
 
@@ -33,10 +34,10 @@ def read_string(request: Any, tensor: str) -> bytes:
     return element if isinstance(element, bytes) else str(element).encode()
 
 
-def read_context(request: Any) -> Context:
+def read_context(request: Any, trace: Trace | None = None) -> Context:
     """What a model must hand on to its children."""
     parameters = json.loads(request.parameters() or "{}")
-    return Context(request_id=request.request_id(), parameters=parameters, timeout_us=request.timeout())
+    return Context(request_id=request.request_id(), parameters=parameters, timeout_us=request.timeout(), trace=trace)
 
 
 def read_outputs(response: Any) -> dict[str, Array]:

@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from proteus import __version__
+from proteus.cli.caches import caches
 from proteus.cli.contract import contract_table, file_contract
 from proteus.cli.draw import draw
 from proteus.cli.plainly import told_plainly
@@ -52,9 +53,13 @@ def serve(
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8001,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8002,
     log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
+    trace_url: Annotated[str | None, typer.Option(help="Send traces to this collector, OTLP over HTTP.")] = None,
+    trace_file: Annotated[Path | None, typer.Option(help="Or write Triton's own, as JSON.", show_default=False)] = None,
+    trace_rate: Annotated[int, typer.Option(min=1, help="Trace one request in so many.")] = 1,
 ) -> None:
     """Run the server on the loopback interface until Ctrl-C."""
     from proteus.configs import warning
+    from proteus.launcher import Tracing
     from proteus.launcher import serve as run_server
 
     with told_plainly():
@@ -66,6 +71,7 @@ def serve(
             grpc_port=grpc_port or None,
             metrics_port=metrics_port or None,
             log=log,
+            tracing=Tracing(url=trace_url, file=trace_file, rate=trace_rate),
         )
     raise typer.Exit(status)
 
@@ -115,6 +121,7 @@ def ask(
 
 
 app.command()(draw)
+app.command()(caches)
 
 
 @app.command()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from proteus.backend.fleet import Context
@@ -13,6 +13,15 @@ from proteus.door.document import Asked, shorten
 from proteus.errors import InvalidRequest
 
 Done = TypeVar("Done")
+SERVED, CANCELLED, STOP = "served", "cancelled", "stop"  # outcomes beside the codes of errors
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a call ended, as far as it is known: whoever learns it writes it down."""
+
+    outcome: str = SERVED
+    stages_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +29,7 @@ class Call:
     document: bytes  # the request document
     attached: tuple[bytes, ...] = ()  # pictures beside it
     context: Context
+    ending: Ending = field(default_factory=Ending)
 
     @property
     def num_bytes(self) -> int:

@@ -7,7 +7,7 @@ A request that can never fit is refused before it waits; one that waits holds no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -15,16 +15,18 @@ from proteus.admission.ask import Ask
 from proteus.admission.figures import Figures
 from proteus.admission.gate import Gate
 from proteus.backend.fleet import Fleet
+from proteus.cache.figures import EncoderCacheFigures
 from proteus.contract import CHAT
 from proteus.cost.buckets import patches_allocated, patches_used
 from proteus.cost.planner import Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
-from proteus.door.answers import Answers
-from proteus.door.arrival import Call
+from proteus.door.answers import Answers, Choice
+from proteus.door.arrival import CANCELLED, STOP, Call
 from proteus.door.calls import VisualTokens, encode_stages_ns, llm_calls
-from proteus.door.encoding import Encoding, Place, place, planned
+from proteus.door.encoding import Encoding, Place, Versions, place, planned
 from proteus.door.named import NamedRequests, StopRequest
+from proteus.door.observed import Observed
 from proteus.door.prepare import Preparation, Prepared
 from proteus.door.reply import Listener, Piece, Reply, poll_s
 from proteus.door.report import LEFT_EARLY, report
@@ -71,9 +73,10 @@ class Chat:
         fetcher = Fetcher(deployment.fetch, deployment.image.max_bytes)
         self._preparation = Preparation(deployment, planner, renderer, fetcher, vocab_size=manifest.vocab_size)
         self._gate = Gate(deployment.admission)
-        self._encoding = Encoding(fleet, deployment.encoder_cache, revision=manifest.revision)
+        self._encoding = Encoding(fleet, deployment.encoder_cache, versions=Versions.of(deployment, manifest, family))
         self._seats = Seats(max_requests=_max_open(deployment), max_bytes=deployment.admission.max_open_bytes)
         self._named = NamedRequests()
+        self.observed = Observed()
         self._downscaled = self._patches_used = self._patches_allocated = 0
 
     @classmethod
@@ -92,14 +95,27 @@ class Chat:
         """What is held, waits, was refused and was padded, for metrics."""
         return Figures(
             admission=self._gate.snapshot(),
+            outcomes=self.observed.outcomes,
             downscaled=self._downscaled,
+            decoded_pixels=self.observed.decoded_pixels,
+            visual_tokens=self.observed.visual_tokens,
             patches_used=self._patches_used,
             patches_allocated=self._patches_allocated,
+            unobserved=self.observed.dropped,
         )
+
+    def cache_figures(self) -> EncoderCacheFigures:
+        """Of the encoder cache, for metrics."""
+        return self._encoding.figures()
+
+    def close(self) -> None:
+        """After the last request; from another thread than the event loop's."""
+        self._encoding.close()
 
     async def answer(self, call: Call, reply: Reply) -> None:
         """Stream the answers to `reply`, report last; raises ProteusError."""
         if StopRequest.is_one(call.document):
+            call.ending.outcome = STOP
             reply.send(Piece(report=self._named.answer(call, self._document_limit)))
             return
         timeline = Timeline()
@@ -109,6 +125,7 @@ class Chat:
                 visit = Visit(call=call, reply=reply, listener=listener, seat=seat, held=held, timeline=timeline)
                 ready = await listener.unless_gone(self._make_ready(visit))
                 if ready is None:
+                    call.ending.outcome = CANCELLED
                     reply.send(Piece(report=LEFT_EARLY))
                 else:
                     await self._generate(*ready, visit)
@@ -134,14 +151,23 @@ class Chat:
             self._detokenizer,
             visit.reply,
             visit.timeline,
-            lambda ended: report(prepared, list(encoded.values()), ended, visit.timeline),
+            lambda ended: self._told(prepared, encoded, ended, visit),
         )
         await answers.follow(calls, visit.call.context, visit.listener)
+
+    def _told(
+        self, prepared: Prepared, encoded: Mapping[Place, VisualTokens], ended: Sequence[Choice], visit: Visit
+    ) -> str:
+        told = report(prepared, list(encoded.values()), ended, visit.timeline)
+        cancelled = any(choice.end.finish_reason == "cancelled" for choice in ended)
+        self.observed.answered(visit.call.ending, prepared, visit.timeline.report(), cancelled=cancelled)
+        return told
 
     async def _encode(self, prepared: Prepared, visit: Visit) -> Mapping[Place, VisualTokens]:
         """All pictures; the stages are those of the one that was waited for longest."""
         timeline, begun_ns = visit.timeline, visit.timeline.now_ns()
         encoded = await self._encoding.encode(prepared, visit.call.context)
+        self.observed.encoded(prepared, encoded)
         for stage, ns in encode_stages_ns(list(encoded.values()), begun_ns).items():
             timeline.add(stage, ns)
         return encoded

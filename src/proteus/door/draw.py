@@ -20,7 +20,7 @@ from proteus.backend.fleet import DrawFleet
 from proteus.contract import REQUEST_KEY_BYTES
 from proteus.contract_draw import DRAW
 from proteus.deployment import Deployment, Drawing
-from proteus.door.arrival import Call
+from proteus.door.arrival import CANCELLED, STOP, Call
 from proteus.door.draw_conditions import Conditions
 from proteus.door.draw_figures import DoorFigures, DrawCounts
 from proteus.door.draw_finish import Finishing
@@ -31,6 +31,7 @@ from proteus.door.draw_report import LEFT_EARLY
 from proteus.door.draw_request import document_limit
 from proteus.door.draw_text import PromptTokenizer
 from proteus.door.named import NamedRequests, StopRequest
+from proteus.door.observed import Observed
 from proteus.door.reply import DrawPiece, DrawReply, Listener, poll_s
 from proteus.door.seats import Seats
 from proteus.generation.task import Condition, DrawTask
@@ -77,6 +78,7 @@ class Draw:
         )
         self._seats = Seats(max_requests=_max_open(drawing), max_bytes=admission.max_open_bytes, table="draw.admission")
         self._named = NamedRequests()
+        self.observed = Observed()
 
     @classmethod
     def from_deployment(cls, deployment: Deployment, fleet: DrawFleet) -> Draw:
@@ -88,11 +90,17 @@ class Draw:
 
     def figures(self) -> DoorFigures:
         """What is held, waits, was refused and was drawn, for metrics."""
-        return DoorFigures(admission=self._gate.snapshot(), counts=self._counts)
+        return DoorFigures(
+            admission=self._gate.snapshot(),
+            counts=self._counts,
+            outcomes=self.observed.outcomes,
+            unobserved=self.observed.dropped,
+        )
 
     async def answer(self, call: Call, reply: DrawReply) -> None:
         """Send previews and pictures to `reply`, report last; raises ProteusError."""
         if StopRequest.is_one(call.document):
+            call.ending.outcome = STOP
             reply.send(DrawPiece(report=self._named.answer(call, self._document_limit)))
             return
         watch = Stopwatch()
@@ -102,10 +110,17 @@ class Draw:
                 visit = Visit(call=call, listener=listener, held=held, watch=watch)
                 ready = await listener.unless_gone(self._make_ready(visit))
                 if ready is None:
+                    call.ending.outcome = CANCELLED
                     reply.send(DrawPiece(report=LEFT_EARLY))
                 else:
                     pictures = Pictures(self._studio, ready.plan, call.context, ready.reservation, reply, watch)
-                    await pictures.draw(ready.tasks, listener)
+                    all_sent = await pictures.draw(ready.tasks, listener)
+                    self._observe(visit, ready.plan, cancelled=not all_sent)
+
+    def _observe(self, visit: Visit, plan: DrawPlan, *, cancelled: bool) -> None:
+        size = f"{plan.wish.width_px}x{plan.wish.height_px}"
+        stages_ms = visit.watch.report_ms()
+        self.observed.drawn(visit.call.ending, size, plan.latency_class, stages_ms, cancelled=cancelled)
 
     async def _make_ready(self, visit: Visit) -> Ready:
         """Everything before the denoiser."""

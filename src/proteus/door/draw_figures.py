@@ -21,6 +21,9 @@ FIGURES = (
         label="reason",
         counts=True,
     ),
+    Figure(
+        name="proteus_draw_requests_total", meaning="Requests to draw that ended, by how", label="outcome", counts=True
+    ),
     Figure(name="proteus_draw_images_total", meaning="Pictures drawn and sent", label="format", counts=True),
     Figure(
         name="proteus_draw_unsent_images_total",
@@ -53,6 +56,7 @@ FIGURES = (
         meaning="Time from arrival to the first preview of a request",
         counts=True,
     ),
+    Figure(name="proteus_draw_unobserved_total", meaning="Times that came into no histogram", counts=True),
 )
 
 
@@ -75,6 +79,8 @@ class DrawCounts:
 class DoorFigures:
     admission: Snapshot
     counts: DrawCounts
+    outcomes: Mapping[str, float]  # requests that ended
+    unobserved: int
 
     def values(self, name: str) -> Mapping[str, float]:
         """Values of one family by the value of its label, "" where it has none."""
@@ -85,6 +91,7 @@ class DoorFigures:
             "proteus_draw_queue_depth": {str(name): waiting for name, waiting in admission.queued.items()},
             "proteus_draw_admitted_total": {str(name): number for name, number in admission.admitted.items()},
             "proteus_draw_refused_total": admission.refused,
+            "proteus_draw_requests_total": self.outcomes,
             "proteus_draw_images_total": counts.images,
             "proteus_draw_unsent_images_total": {"": counts.unsent_images},
             "proteus_draw_unsent_rows_total": {"": counts.unsent_rows},
@@ -94,5 +101,6 @@ class DoorFigures:
             "proteus_draw_door_preview_seconds_total": counts.preview_s,
             "proteus_draw_first_previews_total": {"": counts.first_previews},
             "proteus_draw_first_preview_seconds_total": {"": counts.first_preview_s},
+            "proteus_draw_unobserved_total": {"": self.unobserved},
         }
         return by_name[name]

@@ -54,8 +54,11 @@ class Pictures:
         self._ended: list[Ended] = []
         self._first_preview_ms: float | None = None
 
-    async def draw(self, tasks: Sequence[DrawTask], listener: Listener) -> None:
-        """Send every picture, then the report; raises the ProteusError of the first that fails."""
+    async def draw(self, tasks: Sequence[DrawTask], listener: Listener) -> bool:
+        """Send every picture, then the report; raises the ProteusError of the first that fails.
+
+        Whether all were wanted to the end.
+        """
         gone = asyncio.create_task(listener.gone())
         telling = asyncio.create_task(self._stopping.when(gone, [task.request_key for task in tasks]))
         try:
@@ -64,6 +67,7 @@ class Pictures:
             telling.cancel()
             gone.cancel()
         self._reply.send(DrawPiece(report=report(self._plan, self._ended, self._first_preview_ms, self._watch)))
+        return all(picture.sent for picture in self._ended)
 
     async def _draw(self, index: int, task: DrawTask, gone: asyncio.Task[None]) -> None:
         end, latent = await self._denoise(index, task)

@@ -6,6 +6,7 @@ from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.ports import Ports
 from proteus.launcher.serve import serve
 from proteus.launcher.server import Repository, Server
+from proteus.launcher.tracing import Tracing
 from proteus.launcher.watch import RestartPolicy
 
-__all__ = ["LaunchFailed", "Ports", "Repository", "RestartPolicy", "Server", "serve"]
+__all__ = ["LaunchFailed", "Ports", "Repository", "RestartPolicy", "Server", "Tracing", "serve"]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.ports import LOOPBACK, Ports
+from proteus.launcher.tracing import OFF, Tracing
 
 HERE = Path(__file__).parent
 PYTHON_BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
@@ -118,6 +119,7 @@ def command(
     ports: Ports,
     response_cache_bytes: int,
     shm_prefix: str,
+    tracing: Tracing = OFF,
 ) -> list[str]:
     """The command line of tritonserver: loopback only, `models` of `repository`, as configured there; none: all."""
     cache = [f"--cache-directory={wheel.caches}", f"--cache-config=local,size={response_cache_bytes}"]
@@ -140,6 +142,7 @@ def command(
         "--pinned-memory-pool-byte-size=0",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
         *(cache if response_cache_bytes else []),
+        *tracing.arguments(),
         *(_only(models) if models else []),
     ]
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from proteus.errors import ProteusError
 from proteus.launcher.server import Server
+from proteus.launcher.tracing import OFF, Tracing
 
 
 def serve(
@@ -19,6 +20,7 @@ def serve(
     grpc_port: int | None = 8001,
     metrics_port: int | None = 8002,
     log: Path | None = None,
+    tracing: Tracing = OFF,
 ) -> int:
     """Serves the deployment until Ctrl-C or SIGTERM; the exit status for the shell.
 
@@ -34,12 +36,15 @@ def serve(
             metrics_port=metrics_port,
             log=log or Path("var", f"server-{http_port or 'any'}.log"),
             show_progress=True,
+            tracing=tracing,
         )
         with server:
             _say(f"http     http://{server.ports.http_url}")
             _say(f"grpc     {server.ports.grpc_url}")
             _say(f"metrics  {server.ports.metrics_url}")
             _say(f"log      {server.log}")
+            if tracing.url or tracing.file:
+                _say(f"traces   {tracing.url or tracing.file}")
             _say("stop with Ctrl-C")
             server.wait()
     except KeyboardInterrupt:

@@ -25,6 +25,7 @@ from proteus.launcher.guardian import remove_folder
 from proteus.launcher.log import count_loaded, error_lines, read_from
 from proteus.launcher.ports import LOOPBACK, Ports
 from proteus.launcher.process import ServerProcess
+from proteus.launcher.tracing import OFF, Tracing
 from proteus.launcher.watch import RestartBudget, RestartPolicy, find_death
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Options(TypedDict, total=False):
     restart_policy: RestartPolicy
     show_progress: bool
     ready_timeout_s: float
+    tracing: Tracing
 
 
 class Server:
@@ -99,6 +101,7 @@ class Server:
         restart_policy: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
         show_progress: bool = False,
         ready_timeout_s: float = 120.0,
+        tracing: Tracing = OFF,
     ) -> None:
         self.repository = Repository.of(deployment)
         self.restarts = 0
@@ -107,7 +110,7 @@ class Server:
         self._log_given = log
         self._watch = watch
         self._restart_policy = restart_policy
-        self._ready_timeout_s = ready_timeout_s
+        self._ready_timeout_s, self._tracing = ready_timeout_s, tracing
         self._console = Console(stderr=True, quiet=not show_progress)
         self._folder: Path | None = None
         self._process: ServerProcess | None = None
@@ -258,11 +261,12 @@ class Server:
             ports=self._ports,
             response_cache_bytes=self.repository.response_cache_bytes,
             shm_prefix=prefix,
+            tracing=self._tracing,
         )
         offset = self.log.stat().st_size
         self._process = ServerProcess.start(
             command,
-            environment=layout.environment(wheel, os.environ),
+            environment={**layout.environment(wheel, os.environ), **self._tracing.environment()},
             folder=folder,
             shm_prefix=prefix,
             log=self.log,
