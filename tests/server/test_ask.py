@@ -58,8 +58,12 @@ def test_an_answer_says_what_it_cost_and_where_its_time_went(answer: Answer) -> 
     assert answer.usage.text_tokens > 0
     assert answer.usage.output_tokens == len(answer.token_ids)
     assert answer.finish_reason in ("stop", "length")
-    assert answer.stages_ms
+    assert {"ingress", "transfer", "prefill", "decode", "total"} < answer.stages_ms.keys()
     assert all(ms >= 0 for ms in answer.stages_ms.values())
+    assert answer.ttft_ms is not None
+    assert 0 < answer.ttft_ms <= answer.stages_ms["total"]
+    assert answer.caches["encoder"]["lookups"] == len(answer.media) == 1
+    assert answer.media[0]["visual_tokens"] == VISUAL_TOKENS
 
 
 def test_the_streamed_pieces_are_the_answer(client: Client, answer: Answer) -> None:
@@ -164,7 +168,8 @@ def test_the_command_prints_the_answer_and_its_bill(server: Server, answer: Answ
 def test_the_command_prints_one_json_document(server: Server, answer: Answer) -> None:
     done = proteus("ask", CHART, QUESTION, "--max-tokens", "32", "--json", "--url", server.ports.grpc_url)
     document = json.loads(done.stdout)
-    assert list(document) == ["text", "finish_reason", "usage", "stages_ms", "choices"]
+    told = ["usage", "stages_ms", "ingress_ms", "ttft_ms", "inter_token_ms", "caches", "media", "pictures"]
+    assert list(document) == ["text", "finish_reason", *told, "choices"]
     assert document["text"] == answer.text
     assert document["usage"]["visual_tokens"] == VISUAL_TOKENS
 

@@ -1,4 +1,4 @@
-"""The models behind the door, asked directly: cache keys, batches, stops, and what the door asks of them."""
+"""The models behind the door, asked directly: batches, stops, and what the door asks of them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tritonclient.grpc import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
 from proteus.client import Client
+from proteus.contract import IMAGE_TOKENS
 from proteus.deployment import Deployment
 from proteus.language.prompt import PromptRenderer
 from proteus.launcher import Server
@@ -42,15 +43,17 @@ def octets(data: bytes) -> npt.NDArray[np.uint8]:
     return np.frombuffer(data, dtype=np.uint8)
 
 
-def image_tokens(client: InferenceServerClient, picture: bytes, key: bytes) -> dict[str, npt.NDArray[Any]]:
-    own_size = np.zeros((1, 2), dtype=np.int32)
+def image_tokens(
+    client: InferenceServerClient, picture: bytes, scope_key: bytes, target_px: tuple[int, int] = (0, 0)
+) -> dict[str, npt.NDArray[Any]]:
+    """Every output, for the one picture."""
     inputs = [
         tensor("image_bytes", octets(picture)[None]),
-        tensor("cache_key", octets(key)[None]),
-        tensor("target_px", own_size),
+        tensor("scope_key", octets(scope_key)[None]),
+        tensor("target_px", np.array([target_px], dtype=np.int32)),
     ]
     result = client.infer("image_tokens", inputs)
-    return {name: result.as_numpy(name)[0] for name in ("visual_tokens", "cache_key_echo", "made_at_ns")}
+    return {output.name: result.as_numpy(output.name)[0] for output in IMAGE_TOKENS.outputs}
 
 
 class Stream:
@@ -101,16 +104,14 @@ def stream(server: Server) -> Any:
     made.close()
 
 
-def test_picture_comes_from_the_response_cache_only_for_the_same_key(grpc_client: Triton) -> None:
-    picture, key, other = encode(noise(40, 30, 77)), os.urandom(32), os.urandom(32)
-    begin_ns = time.monotonic_ns()
-    first = image_tokens(grpc_client, picture, key)
-    asked_again_ns = time.monotonic_ns()
-    second, third = image_tokens(grpc_client, picture, key), image_tokens(grpc_client, picture, other)
-    assert [answer["cache_key_echo"].tobytes() for answer in (first, second, third)] == [key, key, other]
-    assert begin_ns < first["made_at_ns"][0] == second["made_at_ns"][0] < asked_again_ns < third["made_at_ns"][0]
-    assert np.array_equal(first["visual_tokens"], second["visual_tokens"])
-    assert np.allclose(first["visual_tokens"], third["visual_tokens"], atol=1e-4)
+def test_picture_is_encoded_anew_however_often_image_tokens_is_asked(grpc_client: Triton) -> None:
+    """What it gives is kept by the door, which compares whole keys; Triton keeps nothing."""
+    picture = encode(noise(40, 30, 77))
+    before = executions(grpc_client, "vision_encoder")
+    first, second = (image_tokens(grpc_client, picture, os.urandom(32)) for _ in range(2))
+    assert executions(grpc_client, "vision_encoder") - before == 2
+    assert np.allclose(first["visual_tokens"], second["visual_tokens"], atol=1e-4)
+    assert first["encoder_ns"][1] < second["encoder_ns"][0]
 
 
 def test_bad_picture_of_a_batch_fails_alone(grpc_client: Triton) -> None:
@@ -156,6 +157,7 @@ def test_finish_and_stage_times_come_with_the_last_event_only(stream: Stream) ->
     assert [event.as_numpy("finish_reason") is None for event in events] == [True] * (len(events) - 1) + [False]
     assert events[-1].as_numpy("finish_reason").tobytes() == b"length"
     assert (events[-1].as_numpy("stage_us") >= 0).all()
+    assert events[-1].as_numpy("saved_us").tolist() == [0]
 
 
 def test_logprobs_are_told_by_id_with_each_event_where_they_are_asked_for(stream: Stream) -> None:
@@ -175,7 +177,10 @@ def test_a_prompt_is_reused_in_its_own_scope_only(stream: Stream) -> None:
         stream.send(
             input_ids=prompt, sampling=ask_for(2), scheduling=octets(json.dumps({"cache_scope": cache_scope}).encode())
         )
-        return int(stream.rest()[-1].as_numpy("cached_tokens")[0])
+        last = stream.rest()[-1]
+        tokens, saved_us = (int(last.as_numpy(name)[0]) for name in ("cached_tokens", "saved_us"))
+        assert (saved_us > 0) == (tokens > 0)
+        return tokens
 
     assert [cached(scope) for scope in ("stages a", "stages b", "stages a")] == [0, 0, 64]
 
