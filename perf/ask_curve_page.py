@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from perf.ask_scores import MAX_PIXELS, Cell, Row, Way
+from perf.ask_scores import MAX_PIXELS, Cell, Detail, Row, Way
 from perf.draw_scores import Share
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +28,7 @@ TITLES = {  # of the types of question that the drawn world has
     "place": "place",
 }
 GIVEN = ("picture", "tier", "its cap")
-COLOURS = {"low": "#d1495b", "auto": "#edae49", "high": "#1b6ca8"}
+COLOURS: Mapping[Detail, str] = {"low": "#d1495b", "auto": "#edae49", "high": "#1b6ca8"}
 ENCODER_PX = 96
 
 
@@ -144,7 +144,7 @@ def plot(rows: Sequence[Row], file: Path) -> None:
         axis.xaxis.set_minor_locator(ticker.NullLocator())
         axis.tick_params(axis="x", labelsize=8, rotation=45)
         axis.axvline(ENCODER_PX, color="#888888", linestyle=":", linewidth=1)
-    _tiers(below, [row for row in whole if row.way.caps == "tight"])
+    _tiers(below, [row for row in whole if row not in sizes])
     for axis in (*by_size.flat, above, below):
         axis.grid(alpha=0.25)
     left.supxlabel("side of the picture in px (dotted: what the encoder sees)")
@@ -173,27 +173,36 @@ def _costs(axis: Any, sizes: Sequence[Row]) -> None:
     for label, shown, costs, colour, style in (*lines, *points):
         sides_px = [row.way.side_px for row in shown]
         axis.errorbar(sides_px, *_bars(costs), fmt=style, color=colour, label=label, markersize=4, capsize=2)
-    axis.set(title="cost of a request", xlabel="side of the picture in px", ylabel="core-milliseconds")
+    axis.set(title="cost of a request", xlabel="side of the picture in px", ylabel="core-ms, lowest to highest run")
     axis.set_ylim(bottom=0)
     axis.legend(fontsize=8)
 
 
 def _tiers(axis: Any, rows: Sequence[Row]) -> None:
-    markers = dict(zip(dict.fromkeys(row.way.side_px for row in rows), "os^", strict=False))
+    markers = dict(zip(sorted({row.way.side_px for row in rows}), "os^", strict=True))
     for row in rows:
         way, (costs, cost_bars), (shares, share_bars) = row.way, _bars([row.cost]), _bars([row.accuracy])
         axis.errorbar(
-            costs, shares, share_bars, cost_bars, fmt=markers[way.side_px], color=COLOURS[way.detail], capsize=2
+            costs,
+            shares,
+            share_bars,
+            cost_bars,
+            fmt=markers[way.side_px],
+            color=COLOURS[way.detail],
+            capsize=2,
+            fillstyle="none" if way.caps == "demo" else "full",
         )
     for side_px, marker in markers.items():
         way = next(row.way for row in rows if row.way.side_px == side_px)
         axis.plot([], [], marker, color="#555555", label=f"{side_px}x{side_px} {way.format.upper()}")
-    for row in rows[: len(COLOURS)]:
-        cap = f"at most {_cap(row.way)}" if _cap(row.way) != "none" else "as it is"
-        axis.plot([], [], "-", color=COLOURS[row.way.detail], linewidth=4, label=f"{row.way.detail}: {cap}")
+    for detail, colour in COLOURS.items():
+        cap = _cap(Way(caps="tight", side_px=0, detail=detail))
+        told = f"at most {cap}" if cap != "none" else "as it is"
+        axis.plot([], [], "-", color=colour, linewidth=4, label=f"{detail}: {told}")
+    axis.plot([], [], "^", color=COLOURS["low"], fillstyle="none", label="low: the demo's cap")
     axis.set(title="what tiers buy", xlabel="core-milliseconds of a request", ylabel="right answers, all types")
     axis.set_xlim(left=0)
-    axis.legend(fontsize=8, loc="lower right")
+    axis.legend(fontsize=8, loc="center")
 
 
 def _bars(shares: Sequence[Share]) -> tuple[list[float], list[list[float]]]:

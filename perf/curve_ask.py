@@ -1,6 +1,6 @@
 """Quality against cost of pictures that are read: how often answers are right, by size, tier and type of question.
 
-    make curve-ask      # or: python -m perf.curve_ask [--questions 200] [--quick] [--json]
+    make curve-ask      # or: python -m perf.curve_ask [--questions 150] [--quick] [--json]
 
 The same questions about the same unseen scenes in every row, through the door of a real server, nothing from a cache.
 The cost is the CPU time of all the server's processes. Goes on where it was stopped, at the same commit. Writes
@@ -241,7 +241,7 @@ def _numbers(share: Share, digits: int) -> list[float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=at_least(RUNS), default=200, help="of each type")
+    parser.add_argument("--questions", type=at_least(RUNS), default=150, help="of each type")
     parser.add_argument("--quick", action="store_true", help="a few questions, to see that it works; writes no page")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     arguments = parser.parse_args()
