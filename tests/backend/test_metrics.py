@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from proteus.admission.figures import Figure
+from proteus.door.observed import Histogram, Observation
 
 ROWS = (
     Figure(name="gauge", meaning="m"),
     Figure(name="count", meaning="m", counts=True),
     Figure(name="labelled", meaning="m", label="colour"),
 )
+TIMES = Histogram(name="times", meaning="m", labels=("stage", "size"), buckets=(1.0, 10.0))
 Values = dict[str, dict[str, float]]
 
 
@@ -32,13 +34,15 @@ class Port:
         self.values: dict[tuple[str, str], float] = {}
         self.calls: list[tuple[str, float]] = []
         self.refuses = 0
+        self.adds_up = False
         self.told = threading.Event()
 
     def family(self, *, name: str, description: str, kind: str) -> Any:
         port = self
 
         class Metric:
-            def __init__(self, labels: Mapping[str, str]) -> None:
+            def __init__(self, labels: Mapping[str, str], buckets: list[float] | None = None) -> None:
+                assert (buckets is not None) == (kind == "histogram")
                 self.key = name, ",".join(f"{label}={value}" for label, value in labels.items())
 
             def set(self, value: float) -> None:
@@ -46,12 +50,16 @@ class Port:
                 port.tell(self.key, value)
 
             def increment(self, value: float) -> None:
-                assert kind == "counter"
+                assert kind == "counter" or (kind == "gauge" and port.adds_up)
+                port.tell(self.key, port.values.get(self.key, 0.0) + value)
+
+            def observe(self, value: float) -> None:
+                assert kind == "histogram"
                 port.tell(self.key, port.values.get(self.key, 0.0) + value)
 
         class Family:
-            def Metric(self, labels: Mapping[str, str]) -> Metric:
-                return Metric(labels)
+            def Metric(self, labels: Mapping[str, str], buckets: list[float] | None = None) -> Metric:
+                return Metric(labels, buckets)
 
         return Family()
 
@@ -81,7 +89,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Port:
     port = Port()
 
     class MetricFamily:
-        COUNTER, GAUGE = "counter", "gauge"
+        COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
         def __new__(cls, **facts: Any) -> Any:
             return port.family(**facts)
@@ -138,8 +146,7 @@ def test_figures_are_told_again_and_again_until_closed(metrics: Any, port: Port)
             raise ValueError("figures of a moment that is over")
         return seen(len(asked), 0)
 
-    metrics.TELL_S = 0.001
-    telling = metrics.Telling(metrics.Metrics(ROWS), figures)
+    telling = metrics.Telling(metrics.Metrics(ROWS), figures, every_s=0.001)
     assert port.told.wait(10), "an error of one moment does not end it"
     port.told.clear()
     assert port.told.wait(10)
@@ -147,3 +154,25 @@ def test_figures_are_told_again_and_again_until_closed(metrics: Any, port: Port)
     before = len(asked)
     assert port.values["gauge", ""] == before
     assert not telling._thread.is_alive()
+
+
+def test_gauges_of_several_processes_can_add_up(metrics: Any, port: Port) -> None:
+    port.adds_up = True
+    first, second = (metrics.Metrics(ROWS, adds_up=True) for _ in range(2))
+    first.tell(seen(5, 1, red=2))
+    second.tell(seen(7, 1, red=2))
+    first.tell(seen(1, 3, red=0))
+    assert port.values == {("gauge", ""): 8, ("count", ""): 4, ("labelled", "colour=red"): 2}
+
+
+def test_histograms_are_told_by_all_their_labels(metrics: Any, port: Port) -> None:
+    histograms = metrics.Histograms((TIMES,))
+    seen = [("encode", "1 MP", 2.0), ("encode", "4 MP", 5.0), ("encode", "1 MP", 0.5)]
+    assert histograms.tell([Observation("times", (stage, size), value) for stage, size, value in seen]) == 0
+    assert port.values == {("times", "stage=encode,size=1 MP"): 2.5, ("times", "stage=encode,size=4 MP"): 5.0}
+
+
+def test_observations_that_triton_does_not_take_are_counted(metrics: Any, port: Port) -> None:
+    port.refuses = 1
+    assert metrics.Histograms((TIMES,)).tell([Observation("times", ("encode", "1 MP"), 1.0)] * 3) == 1
+    assert port.values == {("times", "stage=encode,size=1 MP"): 2.0}
