@@ -7,7 +7,7 @@ ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train train-draw export eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf-smoke lock clean clean-all
+.PHONY: help setup setup-dev demo serve train train-draw export eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -92,8 +92,20 @@ perf-draw: $(DEV)  ## Pictures per second against a serial diffusers pipeline an
 curve-draw: $(DEV)  ## Quality of drawn pictures against their cost, by steps and guidance: plot and table
 	@$(BIN)/python -m perf.curve_draw
 
-perf-smoke: $(SERVE)  ## perf_analyzer against image_tokens and chat, with real pictures
-	@$(BIN)/python -m perf.smoke
+perf: $(DEV)  ## perf_analyzer against every model, with real pictures: table and plot
+	@$(BIN)/python -m perf.profile
+
+perf-peers: $(DEV)  ## The encoder path against a bare loop, and the whole against transformers, vLLM and OpenVINO
+	@$(BIN)/python -m perf.side
+
+curve-ask: $(DEV)  ## Right answers against cost, by size, tier and type of question: plot and table
+	@$(BIN)/python -m perf.curve_ask
+
+replay: $(DEV)  ## Replay traffic made of PROFILE=FILE (perf/profiles/mix.toml) and report it as a page
+	@$(BIN)/python -m perf.replay all $(or $(PROFILE),perf/profiles/mix.toml)
+
+soak: $(DEV)  ## 10,000 mixed requests with cancels, bad inputs and a killed stub: memory, losses, ledgers
+	@$(BIN)/python -m perf.soak
 
 lock:  ## Resolve pyproject.toml afresh and write both lock files
 	@tools/lock
