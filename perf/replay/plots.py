@@ -56,7 +56,7 @@ def figures(summary: Summary, results: Sequence[Result]) -> Mapping[str, tuple[s
     with mpl.rc_context(STYLE):
         made = {
             "cdf": ("Time to first token, share of requests", _cdf(results)),
-            "time": ("Time to first token over the run", _over_time(results)),
+            "time": ("Time to first token over the run; crosses: time to the end", _over_time(results)),
             "open": ("Open requests", _open(results)),
         }
         chat = {
@@ -120,8 +120,8 @@ def _over_time(results: Sequence[Result]) -> Figure:
             moments_s = [one.arrival_s for one in shown]
             axis.scatter(moments_s, firsts_ms, s=7, alpha=0.8, label=modality, color=COLOURS[modality], linewidths=0)
     for label, colour, chosen in (
-        ("error, at its end", ERROR, [one for one in results if one.is_error]),
-        ("cancelled, at its end", CANCELLED, [one for one in results if not one.is_ok and not one.is_error]),
+        ("error", ERROR, [one for one in results if one.is_error]),
+        ("cancelled", CANCELLED, [one for one in results if not one.is_ok and not one.is_error]),
     ):
         if chosen:
             moments_s = [one.arrival_s for one in chosen]
@@ -172,13 +172,20 @@ def _stages(stages_ms: Mapping[str, Mapping[str, float]]) -> Figure:
 
 
 def _plain(axis: Any) -> None:
-    """1, 2, 5, 10, without powers."""
+    """1, 2, 5 … 1k, without powers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"))
     axis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
 
 
 def _legend(axis: Any) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if handles:
-        axis.figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.2, columnspacing=1.2)
+        axis.figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=5 if len(labels) < 6 else 4,
+            handlelength=1.2,
+            columnspacing=1.2,
+        )

@@ -117,7 +117,7 @@ def _table(sheet: Sheet) -> Table:
         is_words = not number or sheet.is_words
         table.add_column(column, justify="left" if is_words else "right", no_wrap=not sheet.is_words)
     for row in sheet.rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(cell.replace(" / ", "/")) for cell in row))  # three large numbers are wide
     return table
 
 
