@@ -49,11 +49,11 @@ def cells(row: Row) -> Iterator[str]:
     yield from ("" if value is None else f"{value:,.1f}" for value in (found.queue_ms, found.compute_ms))
 
 
-def read_rows() -> list[Row]:
-    """Of the last whole run; none before the first."""
+def read_results() -> tuple[list[Row], str]:
+    """Of the last whole run, and what a reader must know to believe them; nothing before the first."""
     path = RESULTS / "analyzer.json"
-    found = json.loads(path.read_text())["rows"] if path.exists() else []
-    return [Row(**{**row, "measured": Measured(**row["measured"])}) for row in found]
+    found = json.loads(path.read_text()) if path.exists() else {"rows": [], "note": ""}
+    return [Row(**{**row, "measured": Measured(**row["measured"])}) for row in found["rows"]], found["note"]
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -62,14 +62,15 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(text: str, rows: Sequence[Row]) -> str:
+def page(text: str, rows: Sequence[Row], note: str) -> str:
     """`text` with the table of `rows` between the marks."""
-    return BETWEEN.sub(lambda _: BEGIN + table(rows) + END, text)
+    return BETWEEN.sub(lambda _: f"{BEGIN}Measured: {note}.\n\n{table(rows)}{END}", text)
 
 
 def write_pages() -> None:
-    if rows := read_rows():
-        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    rows, note = read_results()
+    if rows:
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows, note), encoding="utf-8")
         plot(rows, PLOT)
 
 
@@ -99,22 +100,26 @@ def plot(rows: Sequence[Row], file: Path) -> None:
 
 
 def _draw_model(pair: tuple[Any, Any], rows: Sequence[Row]) -> None:
+    from matplotlib import ticker
+
     throughput, latency = pair
     for bucket, colour in zip(dict.fromkeys(row.bucket for row in rows), COLOURS, strict=False):
         line = [row for row in rows if row.bucket == bucket]
-        at_once = [row.concurrency for row in line]
+        across = [row.concurrency for row in line]
         look = {"label": bucket, "color": colour, "marker": "o", "markersize": 3}
-        throughput.plot(at_once, [row.measured.per_s for row in line], **look)
-        latency.plot(at_once, [row.measured.p95_ms for row in line], **look)
+        throughput.plot(across, [row.measured.per_s for row in line], **look)
+        latency.plot(across, [row.measured.p95_ms for row in line], **look)
     first = ", first response" if rows[0].measured.responses_per_s is not None else ""
     throughput.set(title=rows[0].model, ylabel="requests/s")
     latency.set(xlabel="requests at once", ylabel=f"p95 ms{first}")
+    at_once = sorted({row.concurrency for row in rows})
     for axis in pair:
         axis.set(xscale="log", yscale="log")
-        axis.set_xticks(
-            sorted({row.concurrency for row in rows}), labels=sorted({str(row.concurrency) for row in rows}, key=int)
-        )
-        axis.minorticks_off()
+        axis.set_xticks(at_once, labels=map(str, at_once))
+        axis.xaxis.minorticks_off()
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.yaxis.set_minor_formatter(ticker.NullFormatter())
         axis.grid(alpha=0.25)
     throughput.legend(fontsize=8)
 

@@ -15,7 +15,7 @@ from rich.progress import Progress
 from perf.analyzer import Measured, WindowTooShort, command, measured
 from perf.input_data import Load
 from perf.profile import Bench, first_of_each_model, sweep
-from perf.profile_page import BEGIN, END, PAGE, Row, page, read_rows, table
+from perf.profile_page import BEGIN, END, PAGE, Row, page, read_results, table
 from proteus.contract import CHAT, IMAGE_TOKENS, VISION_ENCODER
 from proteus.launcher import LaunchFailed
 
@@ -136,9 +136,10 @@ def test_mean_to_the_last_response_is_told_by_what_is_open() -> None:
 
 def test_table_goes_between_the_marks() -> None:
     rows = [Row("chat", "text", 4, FOUND)]
-    assert page(f"a\n{BEGIN}old{END}\nb", rows) == f"a\n{BEGIN}{table(rows)}{END}\nb"
+    wanted = f"a\n{BEGIN}Measured: quietly.\n\n{table(rows)}{END}\nb"
+    assert page(f"a\n{BEGIN}old{END}\nb", rows, "quietly") == wanted
 
 
 def test_page_shows_the_results() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert page(text, read_rows()) == text
+    assert page(text, *read_results()) == text
