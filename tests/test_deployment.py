@@ -28,6 +28,9 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
     assert deployment.path == DEMO
 
 
+REDIS = '[encoder_cache.redis]\nurl = "redis://127.0.0.1:6379"\nmax_age_s = 60.0\n'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -38,7 +41,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("slots = 8", 'slots = "8"', ["llm.slots = '8'", "integer"]),
         ('"png", ', '"pdf", ', ["image.formats.0 = 'pdf'", "'png', 'jpeg'"]),
         ("min_side_px = 8", "min_side_px = 20_000", ["min_side_px = 20000", "max_side_px = 10000"]),
-        ("instances = 2", "instances = 3", ["image_preprocess uses 3 threads", "cores = 2"]),
+        ("instances = 1 ", "instances = 3 ", ["image_preprocess uses 3 threads", "cores = 2"]),
         ("max_queue = 64\nthreads = 1", "max_queue = 64\nthreads = 4", ["llm uses 4 threads"]),
         ('name = "demo"', 'name = "Demo!"', ["name = 'Demo!'"]),
         ('name = "demo"', "name = ", ["is not TOML"]),
@@ -68,7 +71,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("requests = 64", "", ["admission.capacity.requests = None"]),
         ("max_choices = 8", "max_choices = 65", ["text.max_choices = 65", "admission.capacity.requests = 64"]),
         ("max_redirects = 3", "max_redirects = -1", ["fetch.max_redirects = -1", "equal to 0"]),
-        ("workers = 1 ", "workers = true ", ["decode.workers = True", "integer"]),
+        ("workers = 2 ", "workers = true ", ["decode.workers = True", "integer"]),
         ("max_wait_ms = 30_000", "max_wait_ms = 0", ["admission.max_wait_ms = 0", "greater than 0"]),
         ("requests = 64", "requests = -64", ["admission.capacity.requests = -64", "greater than 0"]),
         ("text = { max_queue = 256, weight = 8 }", "", ["missing key 'admission.queues.text'"]),
@@ -82,7 +85,16 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
         ("max_media_slots = 5", "max_media_slots = 9", ["max_media_slots = 9 is over slots = 8"]),
         ("block_tokens = 16", "block_tokens = 0", ["llm.prefix_cache.block_tokens = 0", "greater than 0"]),
         ("block_tokens = 16", "block_tokens = 1_024", ["block_tokens = 1024 is more than", "context_tokens = 1024"]),
-        ("max_age_s = 600.0", "max_age_s = 0.0", ["llm.prefix_cache.max_age_s = 0.0", "greater than 0"]),
+        (
+            "max_age_s = 600.0\n\n[adm",
+            "max_age_s = 0.0\n\n[adm",
+            ["llm.prefix_cache.max_age_s = 0.0", "greater than 0"],
+        ),
+        ("max_age_s = 600.0", "max_age_s = 0.0", ["processor_cache.max_age_s = 0.0", "greater than 0"]),
+        ("max_age_s = 3600.0", "max_age_s = inf", ["encoder_cache.max_age_s = inf", "finite"]),
+        ("max_bytes = 67_108_864", "max_bytes = -1", ["encoder_cache.max_bytes = -1", "greater than or equal to 0"]),
+        ("[cache]", REDIS + "timeout_ms = 0\n[cache]", ["encoder_cache.redis.timeout_ms = 0", "greater than 0"]),
+        ("[cache]", REDIS.replace("redis:", "http:") + "timeout_ms = 9\n[cache]", ["redis.url", "rediss?"]),
         ("weight = 8", "weight = 0", ["admission.queues.text.weight = 0", "greater than 0"]),
         ("\n[denoiser]", "\n[denoise]", ["unknown key 'denoise'"]),
         ("max_rows = 16", "max_rows = 1", ["denoiser.max_rows = 1", "equal to 2"]),

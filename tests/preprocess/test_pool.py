@@ -29,10 +29,10 @@ GONE_WITHIN_S = 20
 
 
 def deployment(folder: Path, **decode: int) -> Deployment:
-    """The demo's, with other numbers in [decode]; in a file of its own, as the workers read it."""
+    """The demo's with one worker, and other numbers in [decode]; in a file of its own, as the workers read it."""
     text = DEMO.read_text().replace('"../', f'"{DEMO.parents[1]}/')
     before, heading, section = text.partition("[decode]")
-    for key, value in decode.items():
+    for key, value in {"workers": 1, **decode}.items():
         section = re.sub(rf"^{key} = [\d_]+", f"{key} = {value}", section, count=1, flags=re.MULTILINE)
     file = folder / "deployment.toml"
     file.write_text(before + heading + section)
@@ -247,13 +247,13 @@ def test_workers_end_with_a_process_that_was_killed() -> None:
         "import sys, time; from pathlib import Path; from proteus.deployment import Deployment\n"
         "from proteus.preprocess.pool import DecodePool\n"
         f"pool = DecodePool(Deployment.load(Path({str(DEMO)!r})))\n"
-        "while len(pool._all()) < 2: time.sleep(0.01)\n"
+        "while len(pool._all()) < 3: time.sleep(0.01)\n"
         "print(*(worker.process.pid for worker in pool._all()), flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
         workers = [int(pid) for pid in owner.stdout.readline().split()] if owner.stdout else []
         owner.kill()
-    assert len(workers) == 2
+    assert len(workers) == 3  # two and the spare
     wait_until(lambda: all(is_gone(pid) for pid in workers))
 
 

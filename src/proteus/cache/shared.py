@@ -183,7 +183,6 @@ def _client(limits: SharedStore) -> Redis:
         socket_connect_timeout=None,
         retry=Retry(NoBackoff(), 0),
         protocol=2,
-        driver_info=None,  # no question of its own at each connection
         **given,
     )
     return Redis.from_pool(pool)
