@@ -105,6 +105,16 @@ class Contestant(Protocol):
 
 def serve(make: Callable[[], Contestant], packages: Sequence[str]) -> None:
     """Say what runs, answer jobs until stdin ends."""
+
+    def made() -> Callable[[dict[str, Any]], dict[str, Any]]:
+        contestant = make()
+        return lambda job: asdict(done(contestant, Job(**job)))
+
+    answer_jobs(made, packages)
+
+
+def answer_jobs(make: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]], packages: Sequence[str]) -> None:
+    """The same for jobs of any kind, each answered by what `make` gives."""
     # Libraries print where they like: what they print to stdout goes to the log.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
@@ -114,10 +124,10 @@ def serve(make: Callable[[], Contestant], packages: Sequence[str]) -> None:
 
     try:
         start = time.perf_counter()
-        contestant = make()
+        run = make()
         answer({"versions": _versions(packages), "start_s": round(time.perf_counter() - start, 2)})
         for line in sys.stdin:
-            answer(asdict(done(contestant, Job(**json.loads(line)))))
+            answer(run(json.loads(line)))
     except Exception as failure:
         answer({"error": f"{type(failure).__name__}: {failure}"})
         raise

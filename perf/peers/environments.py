@@ -62,20 +62,23 @@ class Environment:
         stamp.write_text(wanted)
 
 
-def converted(environment: Environment, module: str, checkpoint: Path, progress: Progress) -> Path:
-    """`checkpoint` as `module` converts it, in the environment's own folder of models."""
+def converted(
+    environment: Environment, module: str, checkpoint: Path, progress: Progress, *, name: str | None = None
+) -> Path:
+    """`checkpoint` as `module` converts it, in the folder of models of that name, else of the environment's."""
     source = ROOT / f"{module.replace('.', '/')}.py"
     digest = hashlib.sha256(json.dumps(asdict(environment)).encode() + source.read_bytes())
     for file in sorted(checkpoint.iterdir()):
         digest.update(file.read_bytes())
-    out, stamp = HOME / "models" / environment.name, HOME / "models" / f"{environment.name}.sha256"
+    name = name or environment.name
+    out, stamp = HOME / "models" / name, HOME / "models" / f"{name}.sha256"
     if out.exists() and stamp.exists() and stamp.read_text() == digest.hexdigest():
         return out
-    progress(f"converting the checkpoint for {environment.name}")
+    progress(f"converting the checkpoint for {name}")
     stamp.unlink(missing_ok=True)
     shutil.rmtree(out, ignore_errors=True)
     command = [str(environment.python), "-m", module, str(checkpoint), "--convert", str(out)]
-    run(command, LOGS / f"{environment.name}-convert.log")
+    run(command, LOGS / f"{name}-convert.log")
     stamp.write_text(digest.hexdigest())
     return out
 

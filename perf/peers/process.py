@@ -20,15 +20,15 @@ LONGEST_END_S = 30.0
 
 
 class Contestant:
-    """One child process, pinned to one core; PeerFailed where it ends, answers an error or takes too long."""
+    """One child process, pinned to `core` if given; PeerFailed where it ends, answers an error or takes too long."""
 
-    def __init__(self, name: str, command: list[str], variables: Mapping[str, str], *, core: int) -> None:
+    def __init__(self, name: str, command: list[str], variables: Mapping[str, str], *, core: int | None) -> None:
         LOGS.mkdir(parents=True, exist_ok=True)
         self.name = name
         self._log = LOGS / f"{name}.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                ["taskset", "--cpu-list", str(core), *command],
+                command if core is None else ["taskset", "--cpu-list", str(core), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -46,14 +46,18 @@ class Contestant:
         self.start_s: float = hello["start_s"]
 
     def take_turn(self, job: Job) -> Turn:
+        told = self.ask(asdict(job))
+        told["decode_s"], told["whole_s"] = Seconds(**told["decode_s"]), Seconds(**told["whole_s"])
+        return Turn(**told)
+
+    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        """A job of any kind, and what the child made of it."""
         try:
-            self._jobs.write(json.dumps(asdict(job)) + "\n")
+            self._jobs.write(json.dumps(job) + "\n")
             self._jobs.flush()
         except BrokenPipeError:
             pass  # why it ended is told below
-        told = self._read(LONGEST_TURN_S)
-        told["decode_s"], told["whole_s"] = Seconds(**told["decode_s"]), Seconds(**told["whole_s"])
-        return Turn(**told)
+        return self._read(LONGEST_TURN_S)
 
     def end(self) -> None:
         """Without a job to wait for a child ends by itself."""
