@@ -39,10 +39,12 @@ def test_names_types_and_dims_are_those_of_the_contract(exported: tuple[Path, Pa
     assert ports(repository / FILES[0]) == {
         "pixel_values": (f32, ["batch", 3, size, size]),
         "image_features": (f32, ["batch", tokens, features]),
+        "encoder_ns": (i64, ["batch", 2]),
     }
     assert ports(repository / FILES[1]) == {
         "image_features": (f32, ["batch", tokens, features]),
         "visual_tokens": (f32, ["batch", tokens, width]),
+        "connector_ns": (i64, ["batch", 2]),
     }
     slot = ["batch", manifest["num_kv_heads"], "context", manifest["head_dim"]]
     past = {
@@ -60,6 +62,17 @@ def test_names_types_and_dims_are_those_of_the_contract(exported: tuple[Path, Pa
         "logits": (f32, ["batch", manifest["vocab_size"]]),
         **past,
     }
+
+
+@pytest.mark.parametrize(("file", "clock"), [(FILES[0], "encoder_ns"), (FILES[1], "connector_ns")])
+def test_a_graph_has_room_for_a_clock_and_says_by_itself_that_it_has_none(
+    tiny_export: Path, file: str, clock: str
+) -> None:
+    session = open_session(tiny_export / "model_repository" / file)
+    (given,) = session.get_inputs()
+    for batch in (1, 3):
+        (times,) = session.run([clock], {given.name: np.ones((batch, *given.shape[1:]), np.float32)})
+        assert (times.dtype, times.tolist()) == (np.int64, [[0, 0]] * batch)
 
 
 def test_layers_after_the_selected_one_are_not_in_the_file(tiny_export: Path) -> None:
@@ -177,8 +190,8 @@ def answers_of_files(
     for slot, prompt in enumerate(asked):
         rows = np.zeros((0, width), np.float32)
         if prompt.pixel_values is not None:
-            (features,) = vision.run(None, {"pixel_values": prompt.pixel_values.numpy()})
-            rows = connector.run(None, {"image_features": features})[0].reshape(-1, width)
+            (features,) = vision.run(["image_features"], {"pixel_values": prompt.pixel_values.numpy()})
+            rows = connector.run(["visual_tokens"], {"image_features": features})[0].reshape(-1, width)
         logits = session.run(spliced([prompt.ids], rows, placeholder), [0], slot=slot)
         answers.append([int(logits[0].argmax())])
     for _ in range(NEW_TOKENS - 1):
