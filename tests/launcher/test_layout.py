@@ -47,6 +47,12 @@ def test_environment_puts_this_python_first_and_one_thread_each(wheel: layout.Wh
     assert "PYTHONHOME" not in environment
 
 
+def test_memory_is_given_back_soon_unless_the_operator_says_otherwise(wheel: layout.Wheel) -> None:
+    assert layout.environment(wheel, {}).items() >= layout.FREE_SOON.items()
+    environment = layout.environment(wheel, {"MALLOC_ARENA_MAX": "16"})
+    assert environment.items() >= {**layout.FREE_SOON, "MALLOC_ARENA_MAX": "16"}.items()
+
+
 def command_of(wheel: layout.Wheel, *, models: Sequence[str] = (), response_cache_bytes: int = 0) -> list[str]:
     return layout.command(
         wheel,

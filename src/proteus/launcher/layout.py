@@ -24,6 +24,13 @@ PYTHON_BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 STUB = "triton_python_backend_stub"
 SHM_DEFAULT_BYTES = SHM_GROWTH_BYTES = 1 << 20
 EXIT_TIMEOUT_S = 1
+# The allocator gives a large buffer back when it is freed, and has few heaps to keep the others in: else the server and
+# the door grow with every burst, and keep twice what they need. An operator's own values go first.
+FREE_SOON = {
+    "MALLOC_ARENA_MAX": "4",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
+}
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
@@ -107,7 +114,7 @@ def environment(wheel: Wheel, inherited: Mapping[str, str]) -> dict[str, str]:
         **dict.fromkeys(ONE_THREAD, "1"),
     }
     dropped = {"PYTHONHOME", "PYTHONSTARTUP"}
-    return {name: value for name, value in {**inherited, **own}.items() if name not in dropped}
+    return {name: value for name, value in {**FREE_SOON, **inherited, **own}.items() if name not in dropped}
 
 
 def command(
