@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmE
 from proteus.backend.spans import Trace, document
 from proteus.backend.traced import TracedFleet
 from proteus.backend.tracing import Tracing
+from proteus.door.observed import Observed
 from proteus.errors import InvalidPicture
 from proteus.stages import EncodeMarks
 from tests.backend.collector import collecting
@@ -126,6 +128,13 @@ def test_a_call_that_fails_tells_its_code_and_no_text() -> None:
     assert "secret" not in json.dumps(document([trace]))
 
 
+@contextmanager
+def counted() -> Iterator[Ended]:
+    ended = Ended()
+    yield ended
+    ended.outcome = "known at the end"
+
+
 def request(context: str | None) -> Any:
     return SimpleNamespace(trace=lambda: SimpleNamespace(get_context=lambda: context))
 
@@ -133,18 +142,20 @@ def request(context: str | None) -> Any:
 def test_traces_reach_the_collector_when_their_requests_are_over() -> None:
     with collecting() as collector:
         tracing = Tracing("chat", collector.url)
-        with tracing.request(request(json.dumps({"traceparent": TRACEPARENT})), Ended()) as trace:
+        with tracing.request(request(json.dumps({"traceparent": TRACEPARENT})), counted()) as (_, trace):
             assert trace is not None
-        with tracing.request(request(None), Ended()) as untraced:
+        with tracing.request(request(None), counted()) as (_, untraced):
             assert untraced is None, "Triton has not sampled it"
         tracing.close()
-        assert [(span["name"], span["traceId"]) for span in collector.spans] == [("chat request", TRACE)]
+        (span,) = collector.spans
+        assert (span["name"], span["traceId"]) == ("chat request", TRACE)
+        assert span["attributes"] == [{"key": "proteus.outcome", "value": {"stringValue": "known at the end"}}]
 
 
 def test_without_a_collector_nothing_is_asked_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
     tracing = Tracing("chat")
-    with tracing.request(None, Ended()) as trace:
+    with tracing.request(None, counted()) as (_, trace):
         assert trace is None
     tracing.close()
 
@@ -153,8 +164,19 @@ def test_a_collector_that_cannot_be_reached_is_told_of_once(caplog: pytest.LogCa
     tracing = Tracing("chat", "http://127.0.0.1:1/v1/traces")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            with tracing.request(request(json.dumps({"traceparent": TRACEPARENT})), Ended()):
+            with tracing.request(request(json.dumps({"traceparent": TRACEPARENT})), counted()):
                 pass
             tracing._send_all()
         tracing.close()
     assert [record.message.split(":")[0] for record in caplog.records] == ["no traces reach http"]
+
+
+def test_a_request_that_fails_is_traced_with_its_outcome() -> None:
+    with collecting() as collector:
+        tracing = Tracing("chat", collector.url)
+        seen = Observed()
+        asked = request(json.dumps({"traceparent": TRACEPARENT}))
+        with pytest.raises(InvalidPicture), tracing.request(asked, seen.request()):
+            raise InvalidPicture("x")
+        tracing.close()
+        assert [span["attributes"][0]["value"]["stringValue"] for span in collector.spans] == ["invalid_picture"]

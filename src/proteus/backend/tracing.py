@@ -10,8 +10,8 @@ import time
 import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar
 
 from proteus.backend.spans import Trace, document
 
@@ -25,6 +25,9 @@ class Ended(Protocol):
 
     outcome: str
     stages_ms: Mapping[str, float]
+
+
+Ending = TypeVar("Ending", bound=Ended)
 
 
 class Tracing:
@@ -42,14 +45,18 @@ class Tracing:
             self._thread.start()
 
     @contextmanager
-    def request(self, request: Any, ending: Ended) -> Iterator[Trace | None]:
-        """The trace of one of Triton's requests, sent when it is over; None where Triton does not trace it."""
+    def request(self, request: Any, counted: AbstractContextManager[Ending]) -> Iterator[tuple[Ending, Trace | None]]:
+        """The trace of one of Triton's requests; None where Triton does not trace it.
+
+        It is sent once `counted` is over, which knows then how the request ended.
+        """
         trace = _trace_of(request) if self._url else None
-        begun_ns = time.monotonic_ns()
+        begun_ns, ending = time.monotonic_ns(), None
         try:
-            yield trace
+            with counted as ending:
+                yield ending, trace
         finally:
-            if trace is not None:
+            if trace is not None and ending is not None:
                 trace.close(self._model, (begun_ns, time.monotonic_ns()), ending.outcome, ending.stages_ms)
                 self._waiting.append(trace)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from proteus.backend.memory import MEMORY_FIGURES, TELL_MEMORY_S, read_memory
@@ -32,11 +32,11 @@ class Watch:
         self._tracing = Tracing(model)
         self._memory = Telling(Metrics(MEMORY_FIGURES), read_memory, every_s=TELL_MEMORY_S) if tells_memory else None
 
-    @contextmanager
-    def request(self, request: Any, observing: Observing[Ending_co]) -> Iterator[tuple[Ending_co, Trace | None]]:
+    def request(
+        self, request: Any, observing: Observing[Ending_co]
+    ) -> AbstractContextManager[tuple[Ending_co, Trace | None]]:
         """One of Triton's requests, counted and, where Triton does it, traced."""
-        with observing.request() as ending, self._tracing.request(request, ending) as trace:
-            yield ending, trace
+        return self._tracing.request(request, observing.request())
 
     def tell(self, observing: Observing[Ended]) -> None:
         """All that was observed since it was told last."""

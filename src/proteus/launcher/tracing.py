@@ -10,6 +10,8 @@ from proteus.launcher.failure import LaunchFailed
 
 URL_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"  # read by the doors, which send spans of their own
 
+SEND_MS = 1000  # from one batch of spans to the next
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracing:
@@ -28,7 +30,8 @@ class Tracing:
     def arguments(self) -> list[str]:
         """Of tritonserver's command line."""
         if self.url:
-            own = ["mode=opentelemetry", f"opentelemetry,url={self.url}", "opentelemetry,resource=service.name=proteus"]
+            details = (f"url={self.url}", "resource=service.name=proteus", f"bsp_schedule_delay={SEND_MS}")
+            own = ["mode=opentelemetry", *(f"opentelemetry,{detail}" for detail in details)]
         elif self.file is not None:
             # A file at the end, Triton's default, is never written: it does not outlive the exit timeout.
             own = ["mode=triton", f"triton,file={self.file.resolve()}", "triton,log-frequency=1"]
