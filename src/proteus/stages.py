@@ -83,6 +83,11 @@ class Timeline:
             self._start_ns = sent_ns
             self._ingress_ns["transport"] = self._arrived_ns - sent_ns
 
+    @property
+    def start_s(self) -> float:
+        """When it was sent, as far as that is known, else when it arrived; deadlines count from here."""
+        return self._start_ns / 1e9
+
     @contextmanager
     def ingress(self, part: IngressPart) -> Iterator[None]:
         """Time a part of what is done before the request asks to be admitted."""

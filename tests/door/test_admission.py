@@ -303,6 +303,18 @@ def test_a_deadline_ends_fetching(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario())
 
 
+def test_a_deadline_ends_encoding() -> None:
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models, requests=4, queued=4)
+        models.go_on.clear()
+        with pytest.raises(DeadlineExceeded, match=r"being encoded; limit: the request's deadline; fix: allow more"):
+            await chat.answer(call("?", RED, deadline_ms=50), Client())
+        assert (len(models.encoded), models.calls, is_empty(chat)) == (1, [], True)
+
+    run(scenario())
+
+
 def test_the_more_requests_are_open_the_less_often_each_client_is_looked_for() -> None:
     async def scenario() -> None:
         models = Models()

@@ -24,6 +24,7 @@ from proteus.deployment import Deployment
 from proteus.door.answers import Answers, Choice
 from proteus.door.arrival import CANCELLED, STOP, Call
 from proteus.door.calls import VisualTokens, encode_stages_ns, llm_calls
+from proteus.door.deadline import before
 from proteus.door.encoding import Encoding, Place, Versions, place, planned
 from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.observed import Observed
@@ -166,7 +167,9 @@ class Chat:
     async def _encode(self, prepared: Prepared, visit: Visit) -> Mapping[Place, VisualTokens]:
         """All pictures; the stages are those of the one that was waited for longest."""
         timeline, begun_ns = visit.timeline, visit.timeline.now_ns()
-        encoded = await self._encoding.encode(prepared, visit.call.context)
+        fix = "allow more time, or send smaller pictures"
+        async with before(prepared.deadline_s, doing="its pictures were being encoded", fix=fix):
+            encoded = await self._encoding.encode(prepared, visit.call.context)
         self.observed.encoded(prepared, encoded)
         for stage, ns in encode_stages_ns(list(encoded.values()), begun_ns).items():
             timeline.add(stage, ns)

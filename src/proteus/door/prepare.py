@@ -5,8 +5,6 @@ Call → ChatRequest → Source → (Fetcher) → Picture → Planner → MediaC
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,11 +14,12 @@ from proteus.cost.planner import MediaCost, Planner
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.arrival import Call, in_thread
+from proteus.door.deadline import before
 from proteus.door.pictures import Picture, Source, read, sources
 from proteus.door.request import AnyPicture, ChatRequest
 from proteus.door.seats import Seat
 from proteus.door.together import together
-from proteus.errors import DeadlineExceeded, InvalidRequest, PromptTooLong, ProteusError
+from proteus.errors import InvalidRequest, PromptTooLong, ProteusError
 from proteus.language.messages import Message, PicturePart, TextPart
 from proteus.language.prompt import Prompt, PromptRenderer
 from proteus.limits import LatencyClass
@@ -81,9 +80,8 @@ class Preparation:
 
     async def parse(self, call: Call, timeline: Timeline) -> Parsed:
         """Raises InvalidRequest and MediaTooLarge."""
-        arrived_s = time.monotonic()
         threads = self._for_media if call.num_bytes > self._deployment.text.max_text_bytes else self._for_text
-        return await in_thread(threads, lambda: self._parse(call, arrived_s, timeline))
+        return await in_thread(threads, lambda: self._parse(call, timeline))
 
     async def prepare(self, parsed: Parsed, seat: Seat, timeline: Timeline) -> Prepared:
         """`seat` is told of the bytes that URLs may bring before they are fetched.
@@ -98,7 +96,7 @@ class Preparation:
         threads = self._for_media if parsed.places else self._for_text
         return await in_thread(threads, lambda: self._plan(parsed, fetched, timeline))
 
-    def _parse(self, call: Call, arrived_s: float, timeline: Timeline) -> Parsed:
+    def _parse(self, call: Call, timeline: Timeline) -> Parsed:
         with timeline.ingress("parse"):
             call.refuse_parameters()
             request = ChatRequest.parse(call.document, self._deployment.text)
@@ -108,20 +106,14 @@ class Preparation:
             return Parsed(
                 request=request,
                 places=sources(request.messages, call.attached, self._deployment.image),
-                deadline_s=call.deadline_s(request, arrived_s),
+                deadline_s=call.deadline_s(request, timeline.start_s),
             )
 
     async def _fetch(self, numbers: Mapping[str, int], deadline_s: float | None) -> Mapping[str, bytes]:
         """Each URL once, all at the same time; the first that fails ends the others, and so does the deadline."""
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                bodies = await together(self._fetch_named(url, number) for url, number in numbers.items())
-        except TimeoutError as error:
-            raise DeadlineExceeded(
-                "not started in time: its pictures were on their way",
-                limit="the request's deadline",
-                fix="allow more time, or send the pictures' bytes",
-            ) from error
+        fix = "allow more time, or send the pictures' bytes"
+        async with before(deadline_s, doing="its pictures were on their way", fix=fix):
+            bodies = await together(self._fetch_named(url, number) for url, number in numbers.items())
         return dict(zip(numbers, bodies, strict=True))
 
     async def _fetch_named(self, url: str, number: int) -> bytes:
