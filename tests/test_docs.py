@@ -12,6 +12,8 @@ import pytest
 
 from perf.families import table
 from proteus.admission.figures import FIGURES
+from proteus.backend.memory import MEMORY_FIGURES
+from proteus.cache.figures import ENCODER_CACHE_FIGURES, PROCESSOR_CACHE_FIGURES
 from proteus.contract import CHAT, REQUEST_DOCUMENT
 from proteus.contract_draw import DRAW_REQUEST_DOCUMENT
 from proteus.cost.vector import NAMES
@@ -20,6 +22,7 @@ from proteus.door.draw_figures import FIGURES as DOOR_FIGURES
 from proteus.door.draw_request import DrawRequest, Wish
 from proteus.door.draw_request import document_limit as draw_document_limit
 from proteus.door.named import StopRequest, StopTarget
+from proteus.door.observed import HISTOGRAMS
 from proteus.door.request import ChatRequest, document_limit
 from proteus.errors import ProteusError
 from proteus.families.table import KNOWN
@@ -56,8 +59,11 @@ def test_contract_of_chat_names_every_error_that_a_client_may_meet(code: str) ->
     assert any(f"`{code}`" in line for line in CHAT.errors)
 
 
+CHAT_FIGURES = (*FIGURES, *ENGINE_FIGURES, *PROCESSOR_CACHE_FIGURES, *ENCODER_CACHE_FIGURES, *MEMORY_FIGURES)
+
+
 @pytest.mark.parametrize(
-    "figure", [*FIGURES, *ENGINE_FIGURES, *DOOR_FIGURES, *DRAW_FIGURES], ids=lambda figure: figure.name
+    "figure", [*CHAT_FIGURES, *DOOR_FIGURES, *DRAW_FIGURES, *HISTOGRAMS], ids=lambda figure: figure.name
 )
 def test_operating_tells_every_metric_and_its_label(figure: object) -> None:
     name, label = getattr(figure, "name", ""), getattr(figure, "label", "")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perf.collector import collecting
 from proteus.backend.fleet import Context, EncodedPicture, LlmCall, LlmEnd, LlmEvent
 from proteus.backend.spans import Trace, document
 from proteus.backend.traced import TracedFleet
@@ -21,7 +22,6 @@ from proteus.backend.tracing import Tracing
 from proteus.door.observed import Observed
 from proteus.errors import InvalidPicture
 from proteus.stages import EncodeMarks
-from tests.backend.collector import collecting
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"

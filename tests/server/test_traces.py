@@ -11,9 +11,9 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
+from perf.collector import Collector, Spans, collecting
 from proteus.client import Client
 from proteus.launcher import Server, Tracing
-from tests.backend.collector import Collector, Spans, collecting
 from tests.server.wire import document, error_of, message, png
 
 DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
