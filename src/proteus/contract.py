@@ -309,7 +309,8 @@ REQUEST_DOCUMENT = """\
   it is `cache_scope`. The door believes it: what stands in front must set it.
 - `latency_class` `batch` can wait, and waits in a queue of its own; `interactive` waits in that for `text`, or for
   `media` when it holds a picture.
-- `deadline_ms` is the time from arrival until the language model begins, not to the end of the answer.
+- `deadline_ms` is the time until the language model begins, not to the end of the answer: from when the request was
+  `sent`, where that is known, else from its arrival. It ends fetching, waiting and encoding too.
 - `request_id`, 1 to 128 printable characters, names the request for a stop, as long as it is open; among the open
   requests of one tenant and cache scope it is the only one of that name.
 - `sent` is when the client sent the request: `{"clock": "9f86d081884c7d65", "ns": 81234567890123}`, the monotonic clock
