@@ -70,6 +70,7 @@ def test_command_binds_every_port_to_loopback(wheel: layout.Wheel) -> None:
     for name in ("http", "grpc", "metrics"):
         assert f"--{name}-address=127.0.0.1" in command
     assert "--backend-config=python,shm-region-prefix-name=mine" in command
+    assert "--grpc-infer-allocation-pool-size=0" in command, "no request's memory is kept when it has ended"
     assert not any("cache" in argument for argument in command)
     assert not any("load" in argument for argument in command), "all that is in the repository"
 

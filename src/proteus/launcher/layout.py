@@ -148,6 +148,8 @@ def command(
         "--allow-gpu-metrics=false",
         "--pinned-memory-pool-byte-size=0",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
+        # Those that are kept for the next requests keep the memory of the largest ones they ever were.
+        "--grpc-infer-allocation-pool-size=0",
         *(cache if response_cache_bytes else []),
         *tracing.arguments(),
         *(_only(models) if models else []),
