@@ -38,11 +38,11 @@ def forged(victim: PictureKeyFields, chance: random.Random) -> PictureKeyFields:
     scope = chance.choice([*look_alikes(SCOPE), f"attacker {chance.random()}"])
     bucket = chance.choice((victim.bucket, f"{SCOPE}{victim.bucket}", SCOPE))
     digest = chance.choice((victim.media_digest, SCOPE.encode() + victim.media_digest, chance.randbytes(32)))
-    return replace(victim, cache_scope=scope, bucket=bucket, media_digest=digest)
+    return replace(victim, scope_key=scope_key(scope), bucket=bucket, media_digest=digest)
 
 
 def test_ten_thousand_forged_keys_find_nothing_where_every_digest_collides() -> None:
-    victim = replace(PICTURE, cache_scope=SCOPE)
+    victim = replace(PICTURE, scope_key=scope_key(SCOPE))
     store, chance = colliding_store(), random.Random(0)
     store.keep(victim, "secret", 1, cost_s=1.0)
     for _ in range(TRIES):

@@ -47,6 +47,11 @@ def test_every_field_changes_the_root(change: dict[str, Any]) -> None:
     assert num_shared(links(ids), links(ids, root=root(**fields | change))) == 0
 
 
+def test_a_link_is_no_longer_for_a_long_scope() -> None:
+    """It is held with every prompt that begins with it, and no limit counts it."""
+    assert len(root(cache_scope="x" * 1_000_000, revision="r1", adapter="").content) == len(ROOT.content)
+
+
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -66,7 +71,7 @@ def test_fields_of_the_root_never_run_together(one: tuple[str, str, str], two: t
 
 def test_digests_are_the_same_in_every_process() -> None:
     last = links([10, 11, PICTURE, PICTURE, PICTURE, 12, 13, 14], ((2, 3),), (A,))[-1]
-    assert last.digest.hex() == "1a119ad17ddd5b22527c882d97eb5f20417ece62e1dbc6ead11e331b63cb685c"
+    assert last.digest.hex() == "1336df054d07f8769155d4b2992ca081adfa77fc9cc99cb994686762af3f753f"
 
 
 @pytest.mark.parametrize(("num_tokens", "num_links"), [(0, 0), (3, 0), (4, 1), (7, 1), (8, 2)])

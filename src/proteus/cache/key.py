@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from proteus.families.llava import ResizeRule
 
-DOMAIN = b"proteus.visual_tokens.2"
+DOMAIN = b"proteus.visual_tokens.3"
 PROCESSOR_DOMAIN = b"proteus.pixel_values.1"
 TEXT_DOMAIN = b"proteus.text_states.1"
 SCOPE_DOMAIN = b"proteus.cache_scope.1"
@@ -56,7 +56,7 @@ class EncoderVersion:
 class PictureKeyFields:
     """Of the visual tokens. Two requests share an entry only when all fields are equal."""
 
-    cache_scope: str  # tenant and authorisation; "" is shared by all who send none
+    scope_key: bytes  # stands for tenant and authorisation
     media_digest: bytes  # SHA-256 of the encoded bytes
     given_px: Size | None  # made smaller to; None: its own size
     bucket: str  # the encoder's shape
@@ -81,7 +81,7 @@ def media_digest(data: bytes) -> bytes:
 
 
 def scope_key(cache_scope: str) -> bytes:
-    """32 bytes that stand for a cache scope where its name is nobody's business."""
+    """32 bytes that stand for a cache scope, which may be as long as a request, and is nobody's business."""
     return _digest(SCOPE_DOMAIN, cache_scope)
 
 

@@ -26,7 +26,7 @@ from proteus.door.calls import VisualTokens
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Prepared
 from proteus.door.together import together
-from proteus.errors import InvalidRequest, MediaTooLarge
+from proteus.errors import InternalError, InvalidRequest, MediaTooLarge
 from proteus.families.llava import LlavaFamily
 from proteus.limits_cache import EncoderCache
 from proteus.manifest import Manifest
@@ -100,7 +100,7 @@ class Encoding:
         self, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
     ) -> VisualTokens:
         key = PictureKeyFields(
-            cache_scope=cache_scope,
+            scope_key=scope_key(cache_scope),
             media_digest=picture.digest,
             given_px=cost.given_px,
             bucket=cost.bucket.label,
@@ -136,19 +136,22 @@ class Encoding:
     ) -> tuple[VisualTokens, float]:
         """And how long it took; kept."""
         begun_ns = time.monotonic_ns()
-        encoded = await self._fleet.image_tokens(data, scope_key(key.cache_scope), context, target_px)
+        encoded = await self._fleet.image_tokens(data, key.scope_key, context, target_px)
         landed_ns = time.monotonic_ns()
         cost_s = (landed_ns - begun_ns) / 1e9
-        encoded.visual_tokens.setflags(write=False)
+        rows = encoded.visual_tokens
+        if len(rows) != key.visual_tokens:  # kept, they would fail every later request too
+            raise InternalError
+        rows.setflags(write=False)
         tokens = VisualTokens(
-            rows=encoded.visual_tokens,
+            rows=rows,
             source="encoded",
             key=picture_key(key),
             marks=encoded.marks,
             landed_ns=landed_ns,
             preprocess_saved_ms=encoded.preprocess_saved_us / 1e3,
         )
-        self._store.keep(key, tokens, tokens.rows.nbytes, cost_s=cost_s)
+        self._store.keep(key, tokens, rows.nbytes, cost_s=cost_s)
         return tokens, cost_s
 
 

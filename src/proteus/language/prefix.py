@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from proteus.cache.key import scope_key
 from proteus.language.generation import Spans
 from proteus.language.kv_slots import KV_DTYPE
 
-DOMAIN = b"proteus.prefix.1"
+DOMAIN = b"proteus.prefix.2"
 ID_BYTES = 8
 LENGTH = struct.Struct("<Q")
 # Place in the block, offset in the medium, positions, positions of the whole medium, bytes of its key.
@@ -29,7 +30,7 @@ class Link(NamedTuple):
     """Equal to another only as a whole: who walks two chains from their beginning compares all that they stand for."""
 
     digest: bytes  # over the link before it and `content`
-    content: bytes  # ids and pictures of its block; of the first, scope, model and adapter before them
+    content: bytes  # ids and pictures of its block; of the first, scope key, model and adapter before
 
 
 Chain = tuple[Link, ...]
@@ -37,7 +38,7 @@ Chain = tuple[Link, ...]
 
 def root(*, cache_scope: str, revision: str, adapter: str, kv_dtype: str = np.dtype(KV_DTYPE).name) -> Link:
     """Where the chains of one scope and one model begin; no two lists of fields run together."""
-    fields = (DOMAIN, cache_scope.encode(), revision.encode(), adapter.encode(), kv_dtype.encode())
+    fields = (DOMAIN, scope_key(cache_scope), revision.encode(), adapter.encode(), kv_dtype.encode())
     content = b"".join(LENGTH.pack(len(field)) + field for field in fields)
     return Link(hashlib.sha256(content).digest(), content)
 
