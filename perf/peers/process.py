@@ -36,6 +36,7 @@ class Contestant:
                 cwd=ROOT,
                 env={**os.environ, **VARIABLES, **variables},
             )
+        self.pid = self._process.pid
         self._jobs, self._answers = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
         try:
             hello = self._read(LONGEST_START_S)

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from rich.console import Console
 from rich.progress import Progress
@@ -26,6 +26,7 @@ from perf.records import Record
 from perf.side import encoder
 from perf.side.asks import Task, end_to_end, reuse
 from perf.side.bare import BareLoops
+from perf.side.cpu import cpu_s
 from perf.side.ours import Ours
 from perf.side.peers import PEERS, Peer
 from perf.side.report import Reporter, encoder_record, show
@@ -77,6 +78,7 @@ def take_turn(contestants: dict[str, Contestant], everything: dict[str, Rounds],
     asks = here.task.asks(round_)
     for name, contestant in list(contestants.items()):
         try:
+            start_cpu_s = cpu_s(contestant.pid)
             turn = contestant.take_turn(asks, here.task.clients)
         except PeerFailed as failure:
             if name == OURS:
@@ -87,7 +89,7 @@ def take_turn(contestants: dict[str, Contestant], everything: dict[str, Rounds],
                 rounds.drop(name)
             continue
         if round_ > 0:  # the first one warms up, and compiles
-            here.add(name, turn)
+            here.add(name, replace(turn, cpu_s=cpu_s(contestant.pid) - start_cpu_s))
 
 
 def measure_encoder(ours: Ours, rounds: int, seconds: float, command: str) -> list[Record]:

@@ -6,8 +6,10 @@ No server, no client, no queue, no process between decoding and encoding; every 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -22,6 +24,7 @@ from proteus.contract import IMAGE_FEATURES, PIXEL_VALUES, VISUAL_TOKENS
 from proteus.deployment import Deployment
 from proteus.preprocess.openers import keep_decoders_small
 from proteus.preprocess.picture import Preprocess
+from proteus.preprocess.pool import ENVIRONMENT
 
 What = Literal["whole", "graphs"]  # bytes to visual tokens, or pixels to visual tokens
 Floats = npt.NDArray[np.float32]
@@ -78,7 +81,8 @@ class BareLoops:
         for _ in range(cores):
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, deployment), daemon=True)
-            process.start()
+            with as_a_worker():
+                process.start()
             theirs.close()
             ours.send(list(pictures))
             self._workers.append(Worker(process, ours))
@@ -97,6 +101,18 @@ class BareLoops:
         for worker in self._workers:
             worker.pipe.send(None)
             worker.process.join()
+
+
+@contextmanager
+def as_a_worker() -> Iterator[None]:
+    """What starts meanwhile keeps its memory from picture to picture, as the server's own decoders do."""
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def work(pipe: Connection, deployment: Path) -> None:

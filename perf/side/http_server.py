@@ -58,6 +58,7 @@ class HttpPeer:
                 env={**os.environ, **VARIABLES, **program.variables},
                 start_new_session=True,  # its workers are ended with it
             )
+        self.pid = self._process.pid
         try:
             self._wait_until_ready()
         except BaseException:

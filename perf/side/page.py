@@ -16,7 +16,16 @@ from perf.records import RESULTS
 PAGE = Path(__file__).parents[2] / "docs" / "side_by_side.md"
 RECORDS = RESULTS / "peers.json"
 ENCODER = ("record", "through Triton, pictures/s", "bare loop", "ratio", "CPU of a picture, ours / bare")
-WHOLE = ("record", "ours, answers/s", "theirs", "ratio", "tokens/s", "TTFT, median", "equal answers")
+WHOLE = (
+    "record",
+    "ours, answers/s",
+    "theirs",
+    "ratio",
+    "tokens/s",
+    "TTFT",
+    "CPU of an answer",
+    "equal answers",
+)
 REUSE = ("record", "ours, answers/s", "fastest peer", "ratio", "what the repeats gained")
 Row = Mapping[str, Any]
 
@@ -76,9 +85,11 @@ def _encoder(record: Row) -> list[str]:
 def _whole(record: Row) -> list[str]:
     tokens = _told(record, r"([\d,]+ / [\d,]+) tokens/s", "".join)
     ttft = _told(record, r"TTFT ([\d.]+ / [\d.]+ ms)", "".join)
+    cpu = _told(record, r"CPU of an answer in the server ([\d.]+ / [\d.]+ ms)", "".join)
     equal = _told(record, r"(\d+) of (\d+) (?:texts|answers) equal to ours", " of ".join)
     to_end = re.search(r", (\d+) up to their end", record["note"])
-    return [*_measured(record), tokens, ttft, f"{equal}, {to_end[1]} up to the end" if to_end else f"{equal}, as texts"]
+    answers = f"{equal}, {to_end[1]} up to the end" if to_end else f"{equal}, as texts"
+    return [*_measured(record), tokens, ttft, cpu, answers]
 
 
 def _reuse(record: Row) -> list[str]:

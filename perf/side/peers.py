@@ -6,6 +6,7 @@ vLLM keeps one core for its HTTP side of its own accord; the others compute with
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from perf.side.load import checked
 from perf.side.turns import Answered, Contestant, Turn
 
 CONTEXT_TOKENS, SEQUENCES = 1024, 16
+CORES = len(os.sched_getaffinity(0))
 
 TRANSFORMERS = Environment(
     name="transformers",
@@ -52,7 +54,7 @@ class OpenVino:
     name = "openvino"
 
     def __init__(self, child: Child) -> None:
-        self._child, self.versions = child, child.versions
+        self._child, self.versions, self.pid = child, child.versions, child.pid
 
     def take_turn(self, asks: Sequence[Ask], clients: int) -> Turn:
         sent = [(base64.b64encode(ask.picture).decode(), ask.question) for ask in asks]
@@ -71,7 +73,8 @@ def start_openvino(progress: Progress) -> Contestant:
     OPENVINO.make(progress)
     module = "perf.peers.openvino_vlm"
     model = converted(OPENVINO, module, CHECKPOINT, progress, name="openvino-vlm")
-    return OpenVino(Child("openvino-vlm", [str(OPENVINO.python), "-m", module, str(model)], {}, core=None))
+    command = [str(OPENVINO.python), "-m", module, str(model), "--threads", str(CORES)]
+    return OpenVino(Child("openvino-vlm", command, {}, core=None))
 
 
 def start_transformers(progress: Progress) -> Contestant:
@@ -85,7 +88,7 @@ def start_transformers(progress: Progress) -> Contestant:
             command=(str(TRANSFORMERS.python.with_name("transformers")), "serve", model, *settings),
             packages=("transformers", "torch"),
             model=model,
-            variables={"OMP_NUM_THREADS": "2"},
+            variables={"OMP_NUM_THREADS": str(CORES)},
         )
     )
 

@@ -57,9 +57,11 @@ class Reporter:
         for name in rounds.peers():
             ours_tokens, their_tokens = (rounds.median(one, "tokens_per_s") for one in (OURS, name))
             ours_ms, their_ms = (rounds.median(one, "ttft_ms") for one in (OURS, name))
+            ours_cpu_ms, their_cpu_ms = (rounds.median(one, "cpu_ms") for one in (OURS, name))
             notes = (
                 f"{ours_tokens:,.0f} / {their_tokens:,.0f} tokens/s",
                 f"TTFT {ours_ms:.1f} / {their_ms:.1f} ms",
+                f"CPU of an answer in the server {ours_cpu_ms:.1f} / {their_cpu_ms:.1f} ms",
                 equality(rounds.pairs(name), self._end_token),
                 WORKLOAD,
             )

@@ -11,7 +11,7 @@ from perf.peers.rounds import median_ratio
 from perf.side.asks import Ask, Task
 
 OURS = "ours"
-Measure = Literal["rate", "tokens_per_s", "ttft_ms"]
+Measure = Literal["rate", "tokens_per_s", "ttft_ms", "cpu_ms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,7 @@ class Turn:
 
     answers: Sequence[Answered]
     wall_s: float
+    cpu_s: float = 0.0  # of the server and all its processes; the clients of OpenVINO are in its own
 
     @property
     def rate(self) -> float:
@@ -55,6 +56,11 @@ class Turn:
     @property
     def tokens_per_s(self) -> float:
         return sum(answer.num_tokens for answer in self.answers) / self.wall_s
+
+    @property
+    def cpu_ms(self) -> float:
+        """Of one answer."""
+        return self.cpu_s / len(self.answers) * 1e3
 
     @property
     def ttft_ms(self) -> float:
@@ -67,6 +73,7 @@ class Contestant(Protocol):
 
     name: str
     versions: dict[str, str]
+    pid: int  # of the process that all others of it are below
 
     def take_turn(self, asks: Sequence[Ask], clients: int) -> Turn: ...
 
