@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from perf.replay.spreads import Table, geometric
+from perf.replay.spreads import NotNegative, Table, geometric
 
+MAX_SESSIONS = 1_000_000
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -31,8 +32,8 @@ class Bursts(Arrivals):
     """Several at once: bursts at Poisson's moments, of geometric size."""
 
     process: Literal["bursts"]
-    burst_sessions: Annotated[float, Field(ge=1)]  # mean of a burst
-    spread_s: Annotated[float, Field(ge=0)] = 0.2  # of the sessions of one burst
+    burst_sessions: Annotated[float, Field(ge=1, le=1e9)]  # mean of a burst
+    spread_s: NotNegative = 0.2  # of the sessions of one burst
 
     def moments(self, rng: Random) -> Iterator[float]:
         """Not quite ascending: bursts may overlap."""
@@ -46,8 +47,8 @@ class OnOff(Arrivals):
     """Phases of exponential length; nothing arrives while it is off."""
 
     process: Literal["on_off"]
-    on_s: Positive  # mean length of a phase
-    off_s: Positive
+    on_s: Annotated[float, Field(ge=1e-3)]  # mean length of a phase
+    off_s: Annotated[float, Field(ge=1e-3)]
 
     def moments(self, rng: Random) -> Iterator[float]:
         rate_on_per_s = self.sessions_per_s * (self.on_s + self.off_s) / self.on_s
@@ -74,8 +75,9 @@ Process = Annotated[Poisson | Bursts | OnOff | HeavyTail, Field(discriminator="p
 
 
 def session_begins(process: Process, seconds: float, rng: Random) -> list[float]:
-    """Ascending, all below `seconds`."""
+    """Ascending, all below `seconds`; one more than MAX_SESSIONS at most."""
     # A burst that begins in time may end after it, and the one after it begin earlier: what is late is left out first.
     slack_s = process.spread_s if isinstance(process, Bursts) else 0.0
     in_time = itertools.takewhile(lambda moment_s: moment_s < seconds + slack_s, process.moments(rng))
-    return sorted(moment_s for moment_s in in_time if moment_s < seconds)
+    below = (moment_s for moment_s in in_time if moment_s < seconds)
+    return sorted(itertools.islice(below, MAX_SESSIONS + 1))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from perf.replay.arrivals import session_begins
-from perf.replay.profile import Pictures, Profile
+from pydantic import ValidationError
+
+from perf.replay.arrivals import MAX_SESSIONS, session_begins
+from perf.replay.profile import MAX_SECONDS, BadProfile, Pictures, Profile
 from perf.replay.spreads import pick, whole
 from perf.replay.trace import (
+    MAX_PICTURES,
     ChatArrival,
     DrawArrival,
     Header,
@@ -22,20 +26,41 @@ from perf.replay.trace import (
 )
 
 SEED_BITS = 48
+MAX_REQUESTS = MAX_SESSIONS
 
 
 def generate(profile: Profile, *, seconds: float | None = None, seed: int = 1) -> Trace:
-    """What arrives in `seconds`, else in the profile's own; a session that is not over by then is cut."""
+    """What arrives in `seconds`, else in the profile's own; a session that is not over by then is cut.
+
+    Raises BadProfile where that is too much, or what no trace holds.
+    """
     seconds = seconds or profile.seconds
+    if seconds > MAX_SECONDS:
+        raise BadProfile(f"{seconds:,.0f} s are more than {MAX_SECONDS:,.0f}, a day: ask for fewer")
     begins_s = session_begins(profile.arrivals, seconds, Random(f"{seed}/arrivals"))
     requests: list[Request] = []
     for number, begin_s in enumerate(begins_s):
         session = Session(profile, number, Random(f"{seed}/session/{number}"))
-        requests += [request for request in session.requests(begin_s) if request.arrival_s < seconds]
+        in_time = itertools.takewhile(lambda request: request.arrival_s < seconds, _told(profile, session, begin_s))
+        requests += itertools.islice(in_time, MAX_REQUESTS + 1 - len(requests))
+        if max(len(begins_s), len(requests)) > MAX_REQUESTS:
+            most = f"more than {MAX_REQUESTS:,} requests in {seconds:g} s"
+            raise BadProfile(f"profile {profile.name} makes {most}: lower sessions_per_s, turns or seconds")
     requests.sort(key=lambda request: (request.arrival_s, request.session))
     objectives = {name: one.objective for name, one in profile.classes.items()}
     header = Header(profile=profile.name, seed=seed, seconds=seconds, requests=len(requests), objectives=objectives)
     return Trace(header=header, requests=requests)
+
+
+def _told(profile: Profile, session: Session, begin_s: float) -> Iterator[Request]:
+    try:
+        yield from session.requests(begin_s)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "pictures"
+        raise BadProfile(
+            f"profile {profile.name} makes a request that no trace holds: {where}: {first['msg']}"
+        ) from None
 
 
 class Session:
@@ -97,7 +122,7 @@ class Session:
         pictures = self._profile.pictures
         if self._modality == "text" or pictures is None:
             return ()
-        number = 1 if self._modality == "image" else max(2, whole(pictures.number, self._rng))
+        number = 1 if self._modality == "image" else min(MAX_PICTURES + 1, max(2, whole(pictures.number, self._rng)))
         known = self._rng.sample(self._shown, len(self._shown))
         chosen = []
         for _ in range(number):

@@ -11,8 +11,20 @@ from pydantic import Field, ValidationError, model_validator
 
 from perf.replay.arrivals import Process
 from perf.replay.spreads import Spread, Table, Weights
-from perf.replay.trace import Count, Format, LatencyClass, Modality, Objective, Positive, Tier
+from perf.replay.trace import (
+    Count,
+    DrawSize,
+    Format,
+    Guidance,
+    LatencyClass,
+    Modality,
+    Objective,
+    Positive,
+    Tier,
+    reason,
+)
 
+MAX_SECONDS = 86_400.0
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -27,22 +39,22 @@ class Sessions(Table):
 class Text(Table):
     prompt_tokens: Spread
     output_tokens: Spread
-    n: Weights[int] = {1: 1.0}  # answers
+    n: Weights[Count] = {1: 1.0}  # answers
 
 
 class Pictures(Table):
     number: Spread  # of a request of the modality multi-image
     pixels: Spread
-    max_aspect_ratio: Annotated[float, Field(ge=1)] = 2.0
+    max_aspect_ratio: Annotated[float, Field(ge=1, le=100)] = 2.0
     formats: Weights[Format]
     tiers: Weights[Tier]
 
 
 class Draw(Table):
-    sizes: Weights[str]  # "64x64": width x height in px
-    steps: Weights[int]
-    guidance: Weights[float]
-    n: Weights[int] = {1: 1.0}  # pictures
+    sizes: Weights[DrawSize]
+    steps: Weights[Count]
+    guidance: Weights[Guidance]
+    n: Weights[Count] = {1: 1.0}  # pictures
 
 
 class Class(Table):
@@ -58,7 +70,7 @@ class Cancels(Table):
 
 class Profile(Table):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-    seconds: Positive
+    seconds: Annotated[Positive, Field(le=MAX_SECONDS)]
     arrivals: Process
     modalities: Weights[Modality]  # of sessions
     sessions: Sessions
@@ -84,9 +96,11 @@ class Profile(Table):
     def load(cls, file: Path) -> Self:
         """Raises BadProfile naming file, key and fault."""
         try:
-            return cls.model_validate(tomllib.loads(file.read_text()))
+            return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise BadProfile(f"{file}: there is no such file; perf/profiles holds some") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadProfile(f"{file} cannot be read as text: {reason(error)}") from None
         except tomllib.TOMLDecodeError as error:
             raise BadProfile(f"{file}: {error}") from None
         except ValidationError as error:

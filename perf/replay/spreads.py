@@ -5,24 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from random import Random
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Key = TypeVar("Key")
+NotNegative = Annotated[float, Field(ge=0)]  # no length, size or time is below
+MOST = 1e18  # what a distribution gives at most, whatever its tail
 
 
 class Table(BaseModel):
-    """A table of the profile; an unknown key is a mistake."""
+    """A table of the profile; an unknown key is a mistake, and so is a number that is none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Bounded(Table):
     """What falls outside is put on the nearer bound."""
 
-    min: float = 0.0
-    max: float = math.inf
+    min: NotNegative = 0.0
+    max: NotNegative = MOST
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min = {self.min:g} is above max = {self.max:g}")
+        return self
 
     def bounded(self, value: float) -> float:
         return min(self.max, max(self.min, value))
@@ -30,16 +38,16 @@ class Bounded(Table):
 
 class Fixed(Table):
     distribution: Literal["fixed"]
-    value: float
+    value: NotNegative
 
     def draw(self, rng: Random) -> float:
         return self.value
 
 
-class Uniform(Table):
+class Uniform(Bounded):
     distribution: Literal["uniform"]
-    min: float
-    max: float
+    min: NotNegative
+    max: NotNegative
 
     def draw(self, rng: Random) -> float:
         return rng.uniform(self.min, self.max)
@@ -47,8 +55,8 @@ class Uniform(Table):
 
 class LogNormal(Bounded):
     distribution: Literal["lognormal"]
-    median: Annotated[float, Field(gt=0)]
-    sigma: Annotated[float, Field(ge=0)]  # of the natural logarithm
+    median: Annotated[float, Field(gt=0, le=MOST)]
+    sigma: Annotated[float, Field(ge=0, le=10)]  # of the natural logarithm
 
     def draw(self, rng: Random) -> float:
         return self.bounded(rng.lognormvariate(math.log(self.median), self.sigma))
@@ -59,7 +67,7 @@ class Pareto(Bounded):
 
     distribution: Literal["pareto"]
     min: Annotated[float, Field(gt=0)]
-    alpha: Annotated[float, Field(gt=0)]
+    alpha: Annotated[float, Field(ge=0.1)]
 
     def draw(self, rng: Random) -> float:
         return self.bounded(self.min * rng.paretovariate(self.alpha))
@@ -69,7 +77,7 @@ class Geometric(Bounded):
     """1, 2, 3 …: each further one is as likely as the last."""
 
     distribution: Literal["geometric"]
-    mean: Annotated[float, Field(ge=1)]
+    mean: Annotated[float, Field(ge=1, le=1e9)]
 
     def draw(self, rng: Random) -> float:
         return self.bounded(geometric(rng, self.mean))
@@ -91,8 +99,8 @@ def whole(spread: Spread, rng: Random) -> int:
 
 
 def some_weight(weights: Mapping[Key, float]) -> Mapping[Key, float]:
-    if not weights or min(weights.values()) < 0 or not sum(weights.values()) > 0:
-        raise ValueError("weights are at least 0 and one of them is above")
+    if not weights or min(weights.values()) < 0 or not 0 < sum(weights.values()) < math.inf:
+        raise ValueError("weights are at least 0 and finite, and one of them is above")
     return weights
 
 

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 Modality = Literal["text", "image", "multi-image", "draw"]
 MODALITIES: tuple[Modality, ...] = ("text", "image", "multi-image", "draw")
@@ -19,8 +19,15 @@ Tier = Literal["low", "auto", "high"]
 Format = Literal["png", "jpeg", "webp"]
 LatencyClass = Literal["interactive", "batch"]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Guidance = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+DrawSize = Annotated[str, Field(pattern=r"^[1-9]\d{0,5}x[1-9]\d{0,5}$")]  # width x height in px
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+MAX_PIXELS = 1 << 28
+MAX_SIDE_PX: Mapping[Format, int] = {"png": 65_535, "jpeg": 65_500, "webp": 16_383}  # that can be written
+MAX_PICTURES = 64
 
 
 class Row(BaseModel):
@@ -54,6 +61,14 @@ class TracedPicture(Row):
     format: Format
     tier: Tier = "auto"
 
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        side_px = MAX_SIDE_PX[self.format]
+        if self.pixels > MAX_PIXELS or max(self.width_px, self.height_px) > side_px:
+            told = f"{self.width_px}x{self.height_px} px is more than {MAX_PIXELS:,} pixels or {side_px:,} px a side"
+            raise ValueError(f"a {self.format} of {told}: make it smaller")
+        return self
+
     @property
     def pixels(self) -> int:
         return self.width_px * self.height_px
@@ -75,8 +90,8 @@ class Arrival(Row):
 
 class ChatArrival(Arrival):
     kind: Literal["chat"] = "chat"
-    pictures: tuple[TracedPicture, ...] = ()
-    text_tokens: Count  # of the question, about
+    pictures: Annotated[tuple[TracedPicture, ...], Field(max_length=MAX_PICTURES)] = ()
+    text_tokens: Annotated[int, Field(ge=1, le=1_000_000)]  # of the question, about
     max_tokens: Count  # of the answer, and as many: it does not end earlier
 
     @property
@@ -86,9 +101,9 @@ class ChatArrival(Arrival):
 
 class DrawArrival(Arrival):
     kind: Literal["draw"] = "draw"
-    size: Annotated[str, Field(pattern=r"^\d+x\d+$")]  # width x height in px
+    size: DrawSize
     steps: Count
-    guidance: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    guidance: Guidance
 
     @property
     def modality(self) -> Modality:
@@ -111,12 +126,17 @@ class Trace:
     def write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         rows: Iterable[Row] = (self.header, *self.requests)
-        file.write_text("".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows))
+        text = "".join(row.model_dump_json(exclude_none=True) + "\n" for row in rows)
+        file.write_text(text, encoding="utf-8")
 
     @classmethod
     def read(cls, file: Path) -> Trace:
         """Raises BadTrace naming file and line."""
-        rows = [_row(file, number, line) for number, line in enumerate(file.read_text().splitlines(), start=1)]
+        try:
+            lines = file.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadTrace(f"{file} cannot be read as text: {reason(error)}") from None
+        rows = [_row(file, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
         if not rows or not isinstance(rows[0], Header):
             raise BadTrace(f"{file}:1: a trace begins with its header: make one with `python -m perf.replay generate`")
         requests = [row for row in rows[1:] if not isinstance(row, Header)]
@@ -125,6 +145,11 @@ class Trace:
         if any(before.arrival_s > after.arrival_s for before, after in zip(requests, requests[1:], strict=False)):
             raise BadTrace(f"{file}: the lines are not in the order of arrival: sort them by arrival_s")
         return cls(header=rows[0], requests=requests)
+
+
+def reason(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read, without its name."""
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is not UTF-8"
 
 
 def _row(file: Path, number: int, line: str) -> Header | Request:

@@ -218,6 +218,18 @@ def test_what_is_no_trace_is_refused_with_its_line(tmp_path: Path, edit: Any, wo
         ("share = 0.8", "share = 0", "share above 0"),
         ("[draw]", "[drawn]", "add a table [draw]"),
         ("median = 12,", "", "text.prompt_tokens"),
+        ("seconds = 6.0", "seconds = 1e9", "seconds"),
+        ("text = 4", "text = inf", "modalities"),
+        ("mean = 1.6, max = 3", "mean = 1.6, min = 4, max = 3", "min = 4 is above max = 3"),
+        ("mean = 1.6", "mean = nan", "sessions.turns"),
+        ("sigma = 0.5", "sigma = 500", "text.prompt_tokens"),
+        ("min = 0.3, max = 1.0", "min = 3, max = 1.0", "sessions.think_s"),
+        ("min = 0.3, max = 1.0", "min = -3, max = 1.0", "sessions.think_s"),
+        ('"64x64" = 1', '"banana" = 1', "draw.sizes.banana"),
+        ('"64x64" = 1', '"0x64" = 1', "draw.sizes.0x64"),
+        ("4 = 1, 8 = 1", "0 = 1", "draw.steps.0"),
+        ('"2.0" = 1', '"0.5" = 1', "draw.guidance.0.5"),
+        ("[pictures]", "[pictures]\nmax_aspect_ratio = inf", "pictures.max_aspect_ratio"),
     ],
 )
 def test_a_wrong_profile_is_refused_with_the_key(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -233,9 +245,60 @@ def test_a_wrong_profile_is_refused_with_the_key(tmp_path: Path, old: str, new: 
     assert words in str(caught.value)
 
 
-def test_a_profile_that_is_not_there_is_told_plainly(tmp_path: Path) -> None:
+def test_a_profile_that_cannot_be_read_is_told_plainly(tmp_path: Path) -> None:
     with pytest.raises(BadProfile, match="no such file"):
         Profile.load(tmp_path / "none.toml")
+    with pytest.raises(BadProfile, match="is a directory"):
+        Profile.load(tmp_path)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadProfile, match="not UTF-8"):
+        Profile.load(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("table", "told", "words"),
+    [
+        ("arrivals", {"process": "poisson", "sessions_per_s": 1e12}, "lower sessions_per_s, turns or seconds"),
+        ("pictures.pixels", {"distribution": "fixed", "value": 1e15}, "make it smaller"),
+        ("pictures.number", {"distribution": "fixed", "value": 1e8}, "at most 64"),
+        ("text.prompt_tokens", {"distribution": "pareto", "min": 1e18, "alpha": 0.1}, "text_tokens"),
+    ],
+)
+def test_a_profile_that_asks_for_too_much_is_refused_before_memory_is_full(
+    table: str, told: dict[str, Any], words: str
+) -> None:
+    outer, _, inner = table.partition(".")
+    profile = tomllib.loads((PROFILES / "ci.toml").read_text())
+    if inner:
+        profile[outer][inner] = told
+    else:
+        profile[outer] = told
+    with pytest.raises(BadProfile, match=words):
+        generate(Profile.model_validate(profile))
+
+
+def test_a_trace_longer_than_a_day_is_refused() -> None:
+    with pytest.raises(BadProfile, match="a day"):
+        generate(CI, seconds=1e6)
+
+
+def test_a_trace_that_cannot_be_read_is_told_plainly(tmp_path: Path) -> None:
+    with pytest.raises(BadTrace, match="no such file"):
+        Trace.read(tmp_path / "none.jsonl")
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadTrace, match="not UTF-8"):
+        Trace.read(tmp_path / "bytes.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(BadTrace, match="begins with its header"):
+        Trace.read(tmp_path / "empty.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("width_px", "height_px", "format_"), [(16_384, 1, "webp"), (65_501, 1, "jpeg"), (20_000, 20_000, "png")]
+)
+def test_a_picture_that_nobody_can_make_is_in_no_trace(width_px: int, height_px: int, format_: Any) -> None:
+    with pytest.raises(ValueError, match="make it smaller"):
+        TracedPicture(seed=1, width_px=width_px, height_px=height_px, format=format_)
 
 
 @pytest.mark.parametrize("format_", ["png", "jpeg", "webp"])
