@@ -19,6 +19,7 @@ from tests.redis_server import RedisServer
 
 KEY, SHAPE = b"the whole key", (36, 8)
 ROWS: Rows = np.random.default_rng(0).random(SHAPE, dtype=np.float32)
+MADE_S = time.time()
 PATIENT_MS = 10_000  # for what must be answered, on however busy a machine
 
 
@@ -92,6 +93,38 @@ def test_what_one_server_writes_another_finds_until_it_is_too_old(redis: RedisSe
     run(scenario())
 
 
+def test_an_entry_counts_from_its_making_whatever_redis_says_of_its_age(redis: RedisServer) -> None:
+    async def scenario() -> None:
+        now = Clock()
+        now.now_s = MADE_S
+        one, other = (SharedCache(limits(redis, max_age_s=3600.0), wall_s=now) for _ in range(2))
+        await kept(one)
+        ages: list[float | None] = []
+        for after_s in (0.0, 3600.0, 3600.5, -5.0):  # the last by a clock that is behind
+            now.now_s = MADE_S + after_s
+            found = await other.find(KEY, SHAPE)
+            ages.append(None if found is None else found.age_s)
+        assert ages == [0.0, 3600.0, None, 0.0]
+        assert outcomes(other) == {"hit": 3, "rejected": 1}
+        await one.aclose()
+        await other.aclose()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("option", ["decode_responses=true", "socket_timeout=1", "protocol=3", "unknown=1"])
+def test_options_of_the_url_never_make_a_question_fail(redis: RedisServer, option: str) -> None:
+    async def scenario() -> None:
+        plain = SharedCache(limits(redis))
+        shared = SharedCache(limits(redis, url=f"{redis.url}?{option}"))
+        await kept(plain)
+        assert await finds(shared) is (option != "unknown=1")
+        await plain.aclose()
+        await shared.aclose()
+
+    run(scenario())
+
+
 def test_a_large_entry_is_written_and_found_too(redis: RedisServer) -> None:
     """As large as of models in earnest: sealed and checked in a thread."""
 
@@ -111,7 +144,7 @@ def test_no_more_is_read_than_an_entry_has(redis: RedisServer) -> None:
     async def scenario() -> None:
         shared = SharedCache(limits(redis))
         with redis.client() as client:
-            client.set(name_of(KEY, b""), pack(KEY, ROWS, 0.25, b"") + bytes(1 << 26))
+            client.set(name_of(KEY, b""), pack(KEY, ROWS, 0.25, MADE_S, b"") + bytes(1 << 26))
         begun_bytes = read_bytes(redis)
         assert not await finds(shared)
         assert read_bytes(redis) - begun_bytes < 1 << 16
@@ -132,11 +165,11 @@ def read_bytes(redis: RedisServer) -> int:
     [
         b"garbage",
         b"\x80\x04\x95cposix\nsystem\n",  # a pickle, which nobody reads
-        pack(KEY, ROWS, 0.25, b"")[:-1],
-        pack(b"another key..", ROWS, 0.25, b""),
-        pack(KEY, ROWS * np.float32("nan"), 0.25, b""),
-        pack(KEY, ROWS[:, :4], 0.25, b""),
-        bytes(len(pack(KEY, ROWS, 0.25, b""))),
+        pack(KEY, ROWS, 0.25, MADE_S, b"")[:-1],
+        pack(b"another key..", ROWS, 0.25, MADE_S, b""),
+        pack(KEY, ROWS * np.float32("nan"), 0.25, MADE_S, b""),
+        pack(KEY, ROWS[:, :4], 0.25, MADE_S, b""),
+        bytes(len(pack(KEY, ROWS, 0.25, MADE_S, b""))),
     ],
 )
 def test_what_is_no_entry_of_the_key_is_never_used_and_is_replaced(redis: RedisServer, data: bytes) -> None:

@@ -45,17 +45,17 @@ class AgainstModel(RuleBasedStateMachine):
         self.by_age += len(self.held) - len(young)
         self.held = young
 
-    @rule(key=keys, num_bytes=st.integers(1, 12))
-    def keep(self, key: int, num_bytes: int) -> None:
+    @rule(key=keys, num_bytes=st.integers(1, 12), age_s=st.sampled_from([0.0, 0.0, 4.0, 10.0, 10.5]))
+    def keep(self, key: int, num_bytes: int, age_s: float) -> None:
         self.num_kept += 1
-        self.store.keep(key, f"{key}/{self.num_kept}", num_bytes, cost_s=COST_S)
+        self.store.keep(key, f"{key}/{self.num_kept}", num_bytes, cost_s=COST_S, age_s=age_s)
         self.forget_old()
         self.held = [entry for entry in self.held if entry[0] % 10 != key % 10]
-        if num_bytes <= self.max_bytes:
+        if num_bytes <= self.max_bytes and age_s <= MAX_AGE_S:
             while sum(entry[2] for entry in self.held) + num_bytes > self.max_bytes:
                 del self.held[0]
                 self.for_room += 1
-            self.held.append((key, f"{key}/{self.num_kept}", num_bytes, self.clock.now_s))
+            self.held.append((key, f"{key}/{self.num_kept}", num_bytes, self.clock.now_s - age_s))
 
     @rule(key=keys)
     def find(self, key: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -71,6 +72,25 @@ def test_what_one_door_encoded_the_other_finds_and_then_has_itself(redis: RedisS
             figures = other.cache_figures()
             assert figures.values("proteus_encoder_cache_hits_total") == {"local": 1, "redis": 1}
             assert figures.values("proteus_encoder_cache_lookups_total") == {"": 2}
+
+    run(scenario())
+
+
+def test_what_comes_from_redis_is_kept_no_longer_than_what_was_made_here(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with door(Models(), redis, max_age_s=100.0) as one, door(Models(), redis, max_age_s=100.0) as other:
+            await ask(one, RED)
+            now_s = time.time
+            monkeypatch.setattr(other._encoding._shared, "_wall_s", lambda: now_s() + 70.0)
+            assert [(await ask(other, RED))["pictures"] for _ in range(2)] == [["cached"]] * 2
+            assert other.cache_figures().store.held == 0, "made more than the 60 s ago that it keeps things"
+            monkeypatch.setattr(other._encoding._shared, "_wall_s", lambda: now_s() + 50.0)
+            await ask(other, RED)
+            assert other.cache_figures().store.held == 1
+            (kept,) = other._encoding._store._held.values()
+            assert 50.0 <= time.monotonic() - kept.made_s < 60.0
 
     run(scenario())
 

@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from proteus.cache.breaker import Breaker
-from proteus.cache.entry import Entry, Rows, entry_bytes, name_of, pack, unpack
+from proteus.cache.entry import Rows, entry_bytes, name_of, pack, unpack
 from proteus.deployment import DeploymentError
 from proteus.limits_cache import SharedStore
 
@@ -45,6 +45,13 @@ class SharedFigures:
 
     outcomes: Mapping[Outcome, int]
     saved_s: float  # what computing the hits had taken
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    rows: Rows  # (N, D), read-only
+    cost_s: float  # what computing it took
+    age_s: float  # since it was made
 
 
 class NoAnswer(Exception):
@@ -74,9 +81,15 @@ def _variable(name: str, key: str) -> str:
 class SharedCache:
     """For one event loop. Nothing here raises, and no question takes longer than `timeout_ms`."""
 
-    def __init__(self, limits: SharedStore, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: SharedStore,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
         self._timeout_s, self._max_age_s = limits.timeout_ms / 1e3, limits.max_age_s
-        self._secret = secret_of(limits)
+        self._secret, self._wall_s = secret_of(limits), wall_s
         self._client = _client(limits)
         self._breaker = Breaker(clock_s)
         self._outcomes: Counter[Outcome] = Counter()
@@ -84,8 +97,8 @@ class SharedCache:
         self._writing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def find(self, key: bytes, shape: tuple[int, int]) -> Entry | None:
-        """The entry of a whole key; one byte more than it has is read at most."""
+    async def find(self, key: bytes, shape: tuple[int, int]) -> Found | None:
+        """What is kept under a whole key; one byte more than its entry has is read at most."""
         if not self._breaker.may_try():
             self._outcomes["left_alone"] += 1
             return None
@@ -99,9 +112,13 @@ class SharedCache:
             self._outcomes["miss"] += 1
             return None
         entry = await _aside(num_bytes, lambda: unpack(data, key, shape, self._secret))
-        self._outcomes["rejected" if entry is None else "hit"] += 1
-        self._saved_s += 0.0 if entry is None else entry.cost_s
-        return entry
+        age_s = 0.0 if entry is None else max(0.0, self._wall_s() - entry.made_s)
+        if entry is None or age_s > self._max_age_s:
+            self._outcomes["rejected"] += 1
+            return None
+        self._outcomes["hit"] += 1
+        self._saved_s += entry.cost_s
+        return Found(entry.rows, entry.cost_s, age_s)
 
     def keep(self, key: bytes, rows: Rows, cost_s: float) -> None:
         """Write it behind; the rows must not change any more."""
@@ -138,10 +155,11 @@ class SharedCache:
                 closing.cancel()
 
     async def _write(self, key: bytes, rows: Rows, cost_s: float, num_bytes: int) -> None:
+        made_s = self._wall_s()
         if not self._breaker.may_try():
             self._outcomes["not_written"] += 1
             return
-        entry = await _aside(num_bytes, lambda: pack(key, rows, cost_s, self._secret))
+        entry = await _aside(num_bytes, lambda: pack(key, rows, cost_s, made_s, self._secret))
         name, age_ms = name_of(key, self._secret), int(self._max_age_s * 1e3)
         try:
             await self._answer(lambda: self._client.set(name, entry, px=age_ms))
@@ -185,6 +203,7 @@ def _client(limits: SharedStore) -> Redis:
         protocol=2,
         **given,
     )
+    pool.connection_kwargs["decode_responses"] = False  # whatever the URL says: entries are bytes
     return Redis.from_pool(pool)
 
 

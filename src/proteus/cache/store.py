@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -79,20 +80,27 @@ class Store(Generic[Key, Value]):
         self._saved_s += kept.cost_s
         return kept
 
-    def keep(self, key: Key, value: Value, num_bytes: int, *, cost_s: float) -> None:
-        """In place of what has the same digest; nothing that alone is larger than the whole store."""
+    def keep(self, key: Key, value: Value, num_bytes: int, *, cost_s: float, age_s: float = 0.0) -> None:
+        """In place of what has the same digest; nothing that is too old, or alone larger than the whole store.
+
+        `age_s` is how long ago it was made, elsewhere.
+        """
         self.drop_expired()
         digest = self._digest(key)
         if digest in self._held:
             self._drop(digest)
-        if num_bytes > self._max_bytes:
+        now_s = self._clock_s()
+        made_s = now_s - age_s
+        if num_bytes > self._max_bytes or made_s < now_s - self._max_age_s:
             return
         while self._held_bytes + num_bytes > self._max_bytes:
             self._drop(next(iter(self._held)))
             self._evicted_for_room += 1
-        now_s = self._clock_s()
-        self._held[digest] = Kept(key, value, num_bytes, cost_s, now_s)
-        self._by_age[digest] = now_s
+        self._held[digest] = Kept(key, value, num_bytes, cost_s, made_s)
+        younger = list(takewhile(lambda other: self._by_age[other] > made_s, reversed(self._by_age)))
+        self._by_age[digest] = made_s
+        for other in reversed(younger):
+            self._by_age.move_to_end(other)
         self._held_bytes += num_bytes
 
     def drop_expired(self) -> None:

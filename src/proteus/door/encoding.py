@@ -122,13 +122,13 @@ class Encoding:
             tokens, _ = await self._made(data, target_px, key, context)
             return tokens
         whole_key = whole(key)
-        entry = await self._shared.find(whole_key, (key.visual_tokens, self._versions.width))
-        if entry is None:
+        found = await self._shared.find(whole_key, (key.visual_tokens, self._versions.width))
+        if found is None:
             tokens, cost_s = await self._made(data, target_px, key, context)
             self._shared.keep(whole_key, tokens.rows, cost_s)
             return tokens
-        tokens = VisualTokens(rows=entry.rows, source="cached", key=picture_key(key), saved_ms=entry.cost_s * 1e3)
-        self._store.keep(key, tokens, tokens.rows.nbytes, cost_s=entry.cost_s)
+        tokens = VisualTokens(rows=found.rows, source="cached", key=picture_key(key), saved_ms=found.cost_s * 1e3)
+        self._store.keep(key, tokens, tokens.rows.nbytes, cost_s=found.cost_s, age_s=found.age_s)
         return tokens
 
     async def _made(
