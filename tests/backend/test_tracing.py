@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -169,6 +171,24 @@ def test_a_collector_that_cannot_be_reached_is_told_of_once(caplog: pytest.LogCa
             tracing._send_all()
         tracing.close()
     assert [record.message.split(":")[0] for record in caplog.records] == ["no traces reach http"]
+
+
+def test_what_is_no_collector_ends_nothing() -> None:
+    """The thread that sends goes on: a collector may be at that address a moment later."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer_nonsense, args=(server,), daemon=True).start()
+        tracing = Tracing("chat", f"http://127.0.0.1:{server.getsockname()[1]}/v1/traces")
+        with tracing.request(request(json.dumps({"traceparent": TRACEPARENT})), counted()):
+            pass
+        tracing._send_all()
+        tracing.close()
+
+
+def answer_nonsense(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(1 << 16)
+        connection.sendall(b"220 mail.internal ESMTP\r\n")
 
 
 def test_a_request_that_fails_is_traced_with_its_outcome() -> None:

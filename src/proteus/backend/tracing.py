@@ -11,6 +11,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from http.client import HTTPException
 from typing import Any, Protocol, TypeVar
 
 from proteus.backend.spans import Trace, document
@@ -80,7 +81,7 @@ class Tracing:
         try:
             with urllib.request.urlopen(asked, timeout=TIMEOUT_S):
                 self._reached = True
-        except (OSError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             if self._reached:  # once, not for every trace
                 logging.getLogger(__name__).warning("no traces reach %s: %s", self._url, error)
             self._reached = False
