@@ -12,8 +12,11 @@ from proteus.errors import DeadlineExceeded
 @asynccontextmanager
 async def before(deadline_s: float | None, *, doing: str, fix: str) -> AsyncIterator[None]:
     """The block, cancelled at `deadline_s` of the monotonic clock; raises DeadlineExceeded then."""
+    limit = asyncio.timeout_at(deadline_s)
     try:
-        async with asyncio.timeout_at(deadline_s):
+        async with limit:
             yield
     except TimeoutError as error:
+        if not limit.expired():  # somebody else's
+            raise
         raise DeadlineExceeded(f"not started in time: {doing}", limit="the request's deadline", fix=fix) from error
