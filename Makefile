@@ -74,6 +74,7 @@ oracle: $(ORACLE)  ## Plans of every family against transformers' processors, 20
 docs-plots: $(DEV)  ## Write docs/costs.md with its plots, and the table of docs/families.md
 	@$(BIN)/python -m perf.costs
 	@$(BIN)/python -m perf.families
+	@$(BIN)/python -m perf.trace
 
 perf-engine: $(DEV)  ## Decode speed against the bare loop and four other engines, and the table of docs/performance.md
 	@$(BIN)/python -m perf.engine
@@ -95,8 +96,9 @@ curve-draw: $(DEV)  ## Quality of drawn pictures against their cost, by steps an
 perf: $(DEV)  ## perf_analyzer against every model, with real pictures: table and plot
 	@$(BIN)/python -m perf.profile
 
-perf-peers: $(DEV)  ## The encoder path against a bare loop, and the whole against transformers, vLLM and OpenVINO
+perf-peers: $(DEV)  ## The encoder path against a bare loop; the whole against transformers serve, vLLM and OpenVINO GenAI
 	@$(BIN)/python -m perf.side
+	@$(BIN)/python -m perf.side.page
 
 curve-ask: $(DEV)  ## Right answers against cost, by size, tier and type of question: plot and table
 	@$(BIN)/python -m perf.curve_ask
