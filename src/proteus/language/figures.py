@@ -50,11 +50,8 @@ class EngineFigures:
 
     @property
     def saved_s(self) -> float:
-        """Prefill that was not computed, at the mean time of a token so far, less the copying."""
-        counts = self.counts
-        if not counts.prefilled_tokens:
-            return 0.0
-        return counts.cached_tokens * counts.prefill_s / counts.prefilled_tokens - self.copy_s
+        """Prefill that was not computed, as requests were told of it, less the copying."""
+        return self.counts.saved_s - self.copy_s
 
     def values(self, name: str) -> Mapping[str, float]:
         """Values of one family by the value of its label, "" where it has none."""
