@@ -13,7 +13,23 @@ import pytest
 from proteus.backend.fleet import Context, LlmCall, LlmEvent
 from proteus.clock import clock_name
 from proteus.door.arrival import Call
-from tests.door.test_chat import BLUE, END, FAMILY, LAST, RED, Client, Models, call, door, run
+from proteus.door.chat import Chat
+from proteus.language.prompt import PromptRenderer
+from tests.door.test_chat import (
+    BLUE,
+    DEMO,
+    DETOKENIZER,
+    END,
+    FAMILY,
+    LAST,
+    MANIFEST,
+    RED,
+    Client,
+    Models,
+    call,
+    door,
+    run,
+)
 from tests.preprocess.pictures import encode, noise
 
 
@@ -50,6 +66,30 @@ def test_pixels_of_the_processor_cache_are_a_hit_and_no_stage() -> None:
         assert report["pictures"] == ["encoded"]
         assert "preprocess" not in report["stages_ms"]
         assert {"encoder_queue", "encode", "connector"} <= report["stages_ms"].keys()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("off", ["processor", "encoder", "prefix"])
+def test_a_cache_that_is_off_is_not_asked(off: str) -> None:
+    async def scenario() -> None:
+        llm = DEMO.llm.model_copy(update={"prefix_cache": DEMO.llm.prefix_cache.model_copy(update={"max_bytes": 0})})
+        changes: dict[str, Any] = {
+            "processor": {"processor_cache": DEMO.processor_cache.model_copy(update={"max_bytes": 0})},
+            "encoder": {"encoder_cache": DEMO.encoder_cache.model_copy(update={"max_bytes": 0})},
+            "prefix": {"llm": llm},
+        }
+        renderer = PromptRenderer.from_checkpoint(DEMO.checkpoint_path)
+        chat = Chat(DEMO.model_copy(update=changes[off]), MANIFEST, FAMILY, renderer, DETOKENIZER, Models())
+        client = Client()
+        await chat.answer(call("?", RED), client)
+        caches = client.reports[0]["caches"]
+        assert {name: use["lookups"] for name, use in caches.items()} == {
+            "processor": 1,
+            "encoder": 1,
+            "prefix": 1,
+        } | {off: 0}
+        assert chat.cache_figures().values("proteus_encoder_cache_lookups_total") == {"": int(off != "encoder")}
 
     run(scenario())
 

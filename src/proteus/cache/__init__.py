@@ -1,1 +1,1 @@
-"""What is computed once: names of cached results, and one computation at a time for each name."""
+"""What is computed once: keys of results, one computation at a time for each, and where results are kept."""

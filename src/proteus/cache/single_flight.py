@@ -1,6 +1,6 @@
 """One computation per key at a time; who comes while it runs shares its result.
 
-Holds nothing between computations: keeping results is the response cache's job. For one event loop.
+Holds nothing between computations: keeping results is somebody else's job. For one event loop.
 """
 
 from __future__ import annotations

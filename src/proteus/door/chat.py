@@ -30,7 +30,7 @@ from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.observed import Observed
 from proteus.door.prepare import Preparation, Prepared
 from proteus.door.reply import Listener, Piece, Reply, poll_s
-from proteus.door.report import LEFT_EARLY, report
+from proteus.door.report import LEFT_EARLY, CachesOn, report
 from proteus.door.request import document_limit
 from proteus.door.seats import Seat, Seats
 from proteus.families.llava import LlavaFamily
@@ -76,7 +76,7 @@ class Chat:
         self._gate = Gate(deployment.admission)
         self._encoding = Encoding(fleet, deployment.encoder_cache, versions=Versions.of(deployment, manifest, family))
         self._seats = Seats(max_requests=_max_open(deployment), max_bytes=deployment.admission.max_open_bytes)
-        self._named = NamedRequests()
+        self._named, self._caches_on = NamedRequests(), CachesOn.of(deployment)
         self.observed = Observed()
         self._downscaled = self._patches_used = self._patches_allocated = 0
 
@@ -159,7 +159,7 @@ class Chat:
     def _told(
         self, prepared: Prepared, encoded: Mapping[Place, VisualTokens], ended: Sequence[Choice], visit: Visit
     ) -> str:
-        told = report(prepared, list(encoded.values()), ended, visit.timeline)
+        told = report(prepared, list(encoded.values()), ended, visit.timeline, self._caches_on)
         cancelled = any(choice.end.finish_reason == "cancelled" for choice in ended)
         self.observed.answered(visit.call.ending, prepared, visit.timeline.report(), cancelled=cancelled)
         return told

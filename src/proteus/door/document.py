@@ -44,7 +44,7 @@ class Asked(Part):
     cache_scope: str = ""
     tenant: str = ""  # whose share of the capacity it is; shares are fair between tenants
     latency_class: Literal["interactive", "batch"] = "interactive"
-    deadline_ms: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None  # to be admitted, from arrival
+    deadline_ms: Annotated[int, Field(ge=1, lt=MAX_WHOLE)] | None = None  # to be started
 
     @property
     def owner(self) -> str:

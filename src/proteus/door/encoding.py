@@ -108,7 +108,7 @@ class Encoding:
             pixels=self._versions.pixels,
             encoder=self._versions.encoder,
         )
-        kept = self._store.find(key)
+        kept = self._store.find(key) if self._store.is_on else None
         if kept is not None:
             return replace(kept.value, source="cached", marks=None, saved_ms=kept.cost_s * 1e3)
         target_px = cost.given_px if cost.downscaled else None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from proteus.backend.fleet import LlmEnd
 from proteus.cost.buckets import size_bucket
 from proteus.cost.planner import MediaCost
+from proteus.deployment import Deployment
 from proteus.door.answers import Choice
 from proteus.door.calls import VisualTokens
 from proteus.door.encoding import planned
@@ -33,7 +35,26 @@ LEFT_EARLY = json.dumps(
 )
 
 
-def report(prepared: Prepared, seen: Sequence[VisualTokens], ended: Sequence[Choice], timeline: Timeline) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachesOn:
+    """Which are asked at all."""
+
+    processor: bool
+    encoder: bool
+    prefix: bool
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> CachesOn:
+        return cls(
+            processor=deployment.processor_cache.max_bytes > 0,
+            encoder=deployment.encoder_cache.max_bytes > 0,
+            prefix=deployment.llm.prefix_cache.max_bytes > 0,
+        )
+
+
+def report(
+    prepared: Prepared, seen: Sequence[VisualTokens], ended: Sequence[Choice], timeline: Timeline, asked: CachesOn
+) -> str:
     """`seen` for each distinct picture, `ended` in the order in which the answers did.
 
     Queue and prefill of the language model are those of the answer that spoke first. Cached tokens are the fewest of
@@ -56,7 +77,7 @@ def report(prepared: Prepared, seen: Sequence[VisualTokens], ended: Sequence[Cho
                 "cached_tokens": cached_tokens,
             },
             **_times(times),
-            "caches": _caches(seen, cached_tokens, first),
+            "caches": _caches(seen, cached_tokens, first, asked),
             "media": [_medium(picture, cost) for picture, cost in planned(prepared)],
             "pictures": [tokens.source for tokens in seen],
             "choices": [
@@ -83,16 +104,18 @@ def _times(times: Times) -> Mapping[str, Any]:
     }
 
 
-def _caches(seen: Sequence[VisualTokens], cached_tokens: int, first: LlmEnd) -> Mapping[str, Any]:
+def _caches(seen: Sequence[VisualTokens], cached_tokens: int, first: LlmEnd, asked: CachesOn) -> Mapping[str, Any]:
     """Of each cache: how often it was asked for this request, what it had, and the time that saved."""
     computed = [tokens for tokens in seen if tokens.source == "encoded"]
     hits = [tokens for tokens in seen if tokens.source == "cached"]
     pixels = [tokens for tokens in computed if tokens.preprocess_saved_ms]
     return {
-        "processor": _cache(len(computed), len(pixels), sum(tokens.preprocess_saved_ms for tokens in pixels)),
-        "encoder": _cache(len(seen), len(hits), sum(tokens.saved_ms for tokens in hits)),
+        "processor": _cache(
+            len(computed) * asked.processor, len(pixels), sum(tokens.preprocess_saved_ms for tokens in pixels)
+        ),
+        "encoder": _cache(len(seen) * asked.encoder, len(hits), sum(tokens.saved_ms for tokens in hits)),
         "prefix": {
-            **_cache(1, int(cached_tokens > 0), first.saved_us / 1e3 if cached_tokens else 0.0),
+            **_cache(int(asked.prefix), int(cached_tokens > 0), first.saved_us / 1e3 if cached_tokens else 0.0),
             "tokens": cached_tokens,
         },
     }
