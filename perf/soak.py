@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from rich.progress import Progress
 
 from perf.arguments import at_least
 from perf.records import Record, versions, write
-from perf.soak_books import CACHES, Books, cache_bytes, faults, read
+from perf.soak_books import Books, faults
+from perf.soak_fill import fill, settle
 from perf.soak_kinds import PATIENCE_S, WISHES, Tally
 from perf.soak_page import Point, write_page
 from perf.soak_pictures import Stock
 from perf.soak_processes import Sample, take_sample
-from perf.soak_run import CLIENTS, Course, Soak
+from perf.soak_run import Course, Soak
 from proteus.client import AsyncClient
 from proteus.deployment import Deployment
 from proteus.launcher import Server
@@ -42,10 +43,6 @@ LEAST_REQUESTS = 250  # for a crowd that is refused, before the baseline
 QUESTIONS = ("Describe the picture.", "How many shapes are there?", "What colour is the shape at the centre?")
 NUM_ANSWERS, NUM_DRAWINGS = 12, 2
 NUM_POINTS = 200  # of the plot
-FULL = 0.9  # of a cache's bytes
-FILL_ASKS, FILL_ROUNDS, FILL_PICTURES = 100, 40, 4
-LARGEST_TIMES = 4
-SETTLED_S = 3.0
 Fixed = tuple[tuple[int, ...] | bytes, ...]
 
 
@@ -84,42 +81,6 @@ async def cold_and_warm(url: str, stock: Stock, moment: str) -> list[Fixed]:
     return [await fixed_answers(url, stock, f"fixed, {moment}") for _ in range(2)]
 
 
-async def fill(server: Server, stock: Stock) -> int:
-    """Fill every cache, so that only a leak grows afterwards; the requests it took."""
-    async with AsyncClient(server.ports.grpc_url) as client:
-        for turn in range(FILL_ROUNDS):
-            if are_full(server):
-                return turn * FILL_ASKS
-            wanted = [[stock.tiny() for _ in range(FILL_PICTURES)] for _ in range(FILL_ASKS)]
-            await ask_all(client, wanted, f"fill {turn}")
-    return FILL_ROUNDS * FILL_ASKS
-
-
-async def settle(server: Server, stock: Stock | None) -> None:
-    """Show the largest pictures: a decoder keeps memory from picture to picture, after the same ones as much."""
-    if stock is not None:
-        largest = [[picture] for _ in range(LARGEST_TIMES) for picture in stock.every_large()]
-        async with AsyncClient(server.ports.grpc_url) as client:
-            await ask_all(client, largest, "large")
-    await asyncio.sleep(SETTLED_S)
-
-
-async def ask_all(client: AsyncClient, wanted: Sequence[Sequence[bytes]], question: str) -> None:
-    """One request for each list of pictures, some at a time."""
-    gate = asyncio.Semaphore(CLIENTS)
-
-    async def ask(pictures: Sequence[bytes]) -> None:
-        async with gate:
-            await client.ask(question, pictures, max_tokens=1, cache_scope="fill", timeout_s=PATIENCE_S)
-
-    await asyncio.gather(*map(ask, wanted))
-
-
-def are_full(server: Server) -> bool:
-    now = read(server)
-    return all(held >= FULL * most for held, most in (cache_bytes(now, cache) for cache in CACHES))
-
-
 async def soak(
     server: Server,
     deployment: Deployment,
@@ -142,7 +103,7 @@ async def soak(
     running = Soak(server, course, stock, stub=stub, done=ended)
     answers = await cold_and_warm(server.ports.grpc_url, stock, "begin")
     await running.run(0, course.baseline_at)
-    filled_by = await fill(server, stock) if for_memory else 0
+    filled_by = await fill(server, stock, deployment) if for_memory else 0
     await settle(server, stock if for_memory else None)
     before, baseline = Books.close(server, running.tally), take_sample(server)
     await running.run(course.baseline_at, course.requests)

@@ -296,7 +296,7 @@ KINDS = (
     kind(several_pictures, 8),
     kind(large_picture, 1),
     kind(picture_in_the_document, 3),
-    kind(patient, 3),
+    kind(patient, 3, ANSWER, FULL),  # in the queue of the crowd
     kind(short_of_time, 3, ANSWER, LATE),
     kind(draws, 2),
     kind(leaves_a_drawing, 1, ANSWER, LEFT),

@@ -45,7 +45,7 @@ class Course:
     def of(cls, requests: int) -> Course:
         """The baseline is of processes that serve all that follows, so the stub dies before it."""
         baseline = min(BASELINE_AT, requests * 3 // 5)
-        stub = baseline // 4
+        stub = max(baseline // 4, baseline - 300)
         crowd = stub + 10
         return cls(
             requests=requests,
