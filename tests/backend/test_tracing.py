@@ -163,7 +163,7 @@ def test_without_a_collector_nothing_is_asked_of_a_request(monkeypatch: pytest.M
 
 
 def test_a_collector_that_cannot_be_reached_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    tracing = Tracing("chat", "http://127.0.0.1:1/v1/traces")
+    tracing = Tracing("chat", "http://127.0.0.1:1/v1/traces?key=secret")
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with tracing.request(request(json.dumps({"traceparent": TRACEPARENT})), counted()):
@@ -171,6 +171,7 @@ def test_a_collector_that_cannot_be_reached_is_told_of_once(caplog: pytest.LogCa
             tracing._send_all()
         tracing.close()
     assert [record.message.split(":")[0] for record in caplog.records] == ["no traces reach http"]
+    assert "secret" not in caplog.text
 
 
 def test_what_is_no_collector_ends_nothing() -> None:

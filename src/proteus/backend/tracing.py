@@ -83,7 +83,8 @@ class Tracing:
                 self._reached = True
         except (OSError, HTTPException, ValueError) as error:
             if self._reached:  # once, not for every trace
-                logging.getLogger(__name__).warning("no traces reach %s: %s", self._url, error)
+                address = self._url.partition("?")[0]  # what follows may be a key
+                logging.getLogger(__name__).warning("no traces reach %s: %s", address, error)
             self._reached = False
 
 

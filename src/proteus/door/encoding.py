@@ -83,24 +83,22 @@ class Encoding:
         distinct: dict[Place, tuple[int, Picture, MediaCost]] = {}
         for number, (picture, cost) in enumerate(planned(prepared), start=1):
             distinct.setdefault(place(picture, cost), (number, picture, cost))
-        scope = prepared.request.cache_scope
+        scope = scope_key(prepared.request.cache_scope)
         tokens = await together(self._named(*named, scope, context) for named in distinct.values())
         return dict(zip(distinct, tokens, strict=True))
 
     async def _named(
-        self, number: int, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
+        self, number: int, picture: Picture, cost: MediaCost, scope: bytes, context: Context
     ) -> VisualTokens:
         """A picture that is to blame is named by its number, as it was where its header was read."""
         try:
-            return await self._found_or_made(picture, cost, cache_scope, context)
+            return await self._found_or_made(picture, cost, scope, context)
         except (InvalidRequest, MediaTooLarge) as error:
             raise error.about(f"picture {number}") from error
 
-    async def _found_or_made(
-        self, picture: Picture, cost: MediaCost, cache_scope: str, context: Context
-    ) -> VisualTokens:
+    async def _found_or_made(self, picture: Picture, cost: MediaCost, scope: bytes, context: Context) -> VisualTokens:
         key = PictureKeyFields(
-            scope_key=scope_key(cache_scope),
+            scope_key=scope,
             media_digest=picture.digest,
             given_px=cost.given_px,
             bucket=cost.bucket.label,
