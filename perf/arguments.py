@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,6 +17,8 @@ def at_least(least: Number) -> Callable[[str], Number]:
         value = type(least)(text)
         if not value >= least:  # NaN is not either
             raise argparse.ArgumentTypeError(f"{text} is below {least}")
+        if value == math.inf:
+            raise argparse.ArgumentTypeError(f"{text} has no end")
         return value
 
     number.__name__ = "number"  # what argparse calls it when the text is none

@@ -23,13 +23,18 @@ from perf.records import commit, versions
 from perf.replay.drive import Job, drive
 from perf.replay.generate import generate
 from perf.replay.profile import BadProfile, Profile
-from perf.replay.report import CONDITIONS, PAGE, RESULTS, TRACE, NoRun, report
+from perf.replay.report import CONDITIONS, PAGE, RESULTS, SUMMARY, TRACE, NoRun, report
+from perf.replay.results import BadResults
 from perf.replay.trace import BadTrace, Trace
+from proteus.client import Client, ClientError
 from proteus.deployment import Deployment
+from proteus.errors import ProteusError
 from proteus.launcher import LaunchFailed, Server
 
 DEPLOYMENT = Path("deployments/demo.toml")
 RUNS = Path("var/replay")
+ASKED_S = 10.0  # for a server to say that it is there
+STOPPED = 130  # as a shell tells of Ctrl-C
 
 
 def main(words: list[str] | None = None) -> int:
@@ -37,9 +42,12 @@ def main(words: list[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     try:
         COMMANDS[arguments.command](arguments)
-    except (BadProfile, BadTrace, NoRun, LaunchFailed) as error:
+    except (BadProfile, BadTrace, BadResults, NoRun, LaunchFailed, ClientError, ProteusError, OSError) as error:
         print(f"replay: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("replay: stopped", file=sys.stderr)
+        return STOPPED
     return 0
 
 
@@ -64,10 +72,12 @@ def _report(arguments: argparse.Namespace) -> None:
 
 
 def _replay(trace: Trace, folder: Path, arguments: argparse.Namespace) -> None:
-    """One run: everything it was and found goes to `folder`."""
+    """One run: everything it was and found goes to `folder`, in place of an earlier run's."""
     folder.mkdir(parents=True, exist_ok=True)
-    trace.write(folder / TRACE)
     with _server(arguments, folder / "server.log") as url:
+        for name in (RESULTS, SUMMARY, PAGE):
+            (folder / name).unlink(missing_ok=True)
+        trace.write(folder / TRACE)
         job = Job(
             trace=folder / TRACE,
             results=folder / RESULTS,
@@ -76,15 +86,20 @@ def _replay(trace: Trace, folder: Path, arguments: argparse.Namespace) -> None:
             timeout_s=arguments.timeout_s,
         )
         (folder / CONDITIONS).write_text(json.dumps(_conditions(arguments, trace), indent=2) + "\n")
-        drive(job)
-    report(folder, as_json=arguments.json)
-    print(f"report: {folder / PAGE}", file=sys.stderr)
+        try:
+            drive(job)
+        finally:
+            if job.results.exists():  # also of a run that is stopped
+                report(folder, as_json=arguments.json)
+                print(f"report: {folder / PAGE}", file=sys.stderr)
 
 
 @contextmanager
 def _server(arguments: argparse.Namespace, log: Path) -> Iterator[str]:
     """The address of the gRPC port of the one named, or of a new one."""
     if arguments.url:
+        with Client(arguments.url) as client:
+            client.contract(timeout_s=ASKED_S)
         yield arguments.url
         return
     with Server(Deployment.load(arguments.deployment), log=log, show_progress=True) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,8 @@ class Job:
 
 
 def send(job: Job, notes: Connection) -> None:
-    """The whole life of that process."""
+    """The whole life of that process. Ctrl-C is its parent's to hear, which ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with job.results.open("w") as file:
 
         def take(result: Result) -> None:
@@ -75,7 +77,7 @@ def _telling(sender: Sender, notes: Connection) -> Iterator[None]:
 
 
 def drive(job: Job) -> None:
-    """Sends all of it; raises SystemExit where the process that sends fails."""
+    """Sends all of it; raises SystemExit where the process that sends fails. Ctrl-C ends that process too."""
     trace = Trace.read(job.trace)
     job.results.parent.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
@@ -86,6 +88,9 @@ def drive(job: Job) -> None:
     try:
         with _bar() as bar:
             _show(bar, trace, reader)
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
     finally:
         process.join()
     if process.exitcode:

@@ -23,9 +23,12 @@ class NoRun(Exception):
 
 def report(folder: Path, *, as_json: bool) -> Summary:
     """Writes both and prints the numbers: tables, or one JSON document."""
-    if not (folder / RESULTS).exists():
-        raise NoRun(f"{folder} holds no {RESULTS}: name the folder that `run` was given as --out")
+    for name in (RESULTS, TRACE, CONDITIONS):
+        if not (folder / name).exists():
+            raise NoRun(f"{folder} holds no {name}: name the folder that `run` was given as --out")
     trace, results = Trace.read(folder / TRACE), read_results(folder / RESULTS)
+    if wrong := [result.line for result in results if not 1 <= result.line <= len(trace.requests)]:
+        raise NoRun(f"{folder / RESULTS} is not of {TRACE}, which has no line {wrong[0]}: run it again")
     conditions: Mapping[str, object] = json.loads((folder / CONDITIONS).read_text())
     summary = summarise(trace.header, results)
     document = {"run": conditions, "definitions": DEFINITIONS, **asdict(summary)}

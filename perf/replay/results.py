@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from perf.replay.trace import LatencyClass, Modality, Row
 
 CANCELLED = "cancelled"
@@ -70,11 +72,21 @@ class Result(Row):
         return sum(bool(medium.get("downscaled")) for medium in self.media)
 
 
+class BadResults(Exception):
+    """A file that holds something else."""
+
+
 def read_results(file: Path) -> list[Result]:
-    """What is there: a run that was stopped has written what had ended."""
+    """What is there: a run that was stopped has written what had ended. Raises BadResults naming file and line."""
     return list(_rows(file))
 
 
 def _rows(file: Path) -> Iterator[Result]:
-    for line in file.read_text().splitlines():
-        yield Result.model_validate_json(line)
+    *lines, _torn = file.read_text(encoding="utf-8").split("\n")  # a line that was being written has no end
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield Result.model_validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the line"
+            raise BadResults(f"{file}:{number} is no result: {where}: {first['msg']}") from None

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from perf.replay.results import Result
 from perf.replay.score import Group, Percentiles, Summary, in_order, kind_of
+from proteus.client.printable import printable
 
 COUNTS = ("asked", "ok", "cancelled", "refused", "failed", "ok/s", "good/s", "good")
 TIMES = ("TTFT", "inter-token", "end to end")
@@ -117,7 +118,7 @@ def _table(sheet: Sheet) -> Table:
         is_words = not number or sheet.is_words
         table.add_column(column, justify="left" if is_words else "right", no_wrap=not sheet.is_words)
     for row in sheet.rows:
-        table.add_row(*(Text(cell.replace(" / ", "/")) for cell in row))  # three large numbers are wide
+        table.add_row(*(Text(printable(cell.replace(" / ", "/"))) for cell in row))  # three large numbers are wide
     return table
 
 

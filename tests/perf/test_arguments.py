@@ -24,3 +24,8 @@ def test_what_is_below_or_no_number_is_refused(text: str, capsys: pytest.Capture
     if text == "nan":
         with pytest.raises(argparse.ArgumentTypeError, match="nan is below"):
             at_least(1.0)(text)
+
+
+def test_what_has_no_end_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="no end"):
+        at_least(1.0)("inf")

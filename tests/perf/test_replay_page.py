@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from perf.replay import __main__ as replay
 from perf.replay.__main__ import main
+from perf.replay.drive import Job
 from perf.replay.page import page
 from perf.replay.report import CONDITIONS, PAGE, RESULTS, SUMMARY, TRACE
 from perf.replay.results import Result
@@ -145,6 +148,72 @@ def test_a_folder_without_a_run_and_a_profile_that_is_none_end_with_one_line(
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 2
     assert all(line.startswith("replay: ") for line in told)
+
+
+def test_results_that_are_none_or_of_another_trace_are_told_with_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path)
+    whole = (tmp_path / RESULTS).read_text()
+    for text, words in (("hello\n" + whole, "results.jsonl:1 is no result"), (whole * 2, "")):
+        (tmp_path / RESULTS).write_text(text.replace('"line":1,', '"line":99,') if not words else text)
+        assert main(["report", str(tmp_path)]) == 1
+        assert (words or "no line 99") in capsys.readouterr().err
+
+
+def test_a_line_that_was_being_written_when_the_run_was_killed_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path)
+    whole = (tmp_path / RESULTS).read_text()
+    (tmp_path / RESULTS).write_text(whole[:-20])
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["missing"] == 1 + HEADER.requests - len(whole.splitlines())
+
+
+def test_a_folder_without_what_was_sent_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path)
+    (tmp_path / CONDITIONS).unlink()
+    assert main(["report", str(tmp_path)]) == 1
+    assert CONDITIONS in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense"])
+def test_without_a_server_nothing_of_an_earlier_run_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    write_run(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert main(["run", str(tmp_path / TRACE), "--out", str(tmp_path), "--url", url]) == 1
+    assert url in capsys.readouterr().err
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_ctrl_c_reports_what_had_ended_and_takes_the_place_of_an_earlier_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    ended = (tmp_path / RESULTS).read_text()
+
+    def interrupted(job: Job) -> None:
+        assert not (tmp_path / RESULTS).exists()
+        job.results.write_text(ended)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "drive", interrupted)
+    monkeypatch.setattr(replay, "_server", lambda *_: nullcontext("127.0.0.1:1"))
+    assert main(["run", str(tmp_path / TRACE), "--out", str(tmp_path)]) == 130
+    assert "stopped" in capsys.readouterr().err
+    assert (tmp_path / PAGE).exists()
+
+
+def test_a_tenant_gives_the_terminal_no_orders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path)
+    lines = (tmp_path / RESULTS).read_text().splitlines()
+    renamed = [json.dumps(json.loads(lines[0]) | {"tenant": "\x1b[31mred"}), *lines[1:]]
+    (tmp_path / RESULTS).write_text("\n".join(renamed) + "\n")
+    assert main(["report", str(tmp_path)]) == 0
+    assert "\x1b[31m" not in capsys.readouterr().out
 
 
 def test_generate_writes_a_trace_of_the_seconds_and_seed_that_were_asked_for(tmp_path: Path) -> None:
