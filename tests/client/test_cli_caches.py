@@ -117,6 +117,11 @@ def test_the_document_has_every_figure() -> None:
     assert (prefix["hit_rate"], prefix["saved_s"], prefix["redis"]) == (None, -0.25, {})
 
 
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    with serving(PREFIX.replace("-0.25", "-0.0001")) as url:
+        assert " 0.00 s" in caches("--metrics-url", url).stdout
+
+
 def test_a_server_that_tells_of_fewer_is_read_too() -> None:
     assert [state.cache for state in read_states(PREFIX)] == ["prefix"]
 
@@ -138,7 +143,7 @@ def test_what_is_no_metrics_port_is_told_in_a_line(text: str, status: int, said:
 @pytest.mark.parametrize(
     ("address", "said", "code"),
     [
-        ("127.0.0.1:1", "is the server running", 1),
+        ("127.0.0.1:1", "is the server running? give as --metrics-url", 1),
         ("file:///etc/passwd", "is no address", 2),
         ("localhost", "is no address", 2),
         ("user@host:80/x", "is no address", 2),

@@ -21,6 +21,7 @@ from proteus.client.errors import ConnectionFailed, InvalidInput
 
 DEFAULT_METRICS_URL = "127.0.0.1:8002"
 TIMEOUT_S = 10.0
+WHICH = "give as --metrics-url what `proteus serve` tells as metrics"
 MAX_PAGE_BYTES = 64 << 20
 CACHES = {"processor": "pixels", "encoder": "visual tokens", "prefix": "keys and values of prompts"}
 SAMPLE = re.compile(r"proteus_(processor|encoder|prefix)_cache_(\w+?)(?:\{\w+=\"(\w+)\"\})? (\S+)", re.ASCII)
@@ -83,7 +84,7 @@ def states_table(states: list[CacheState]) -> Table:
     for state in states:
         rate = "" if state.hit_rate is None else f"{state.hit_rate:.0%}"
         most = _size(state.max_bytes) if state.max_bytes else "off"
-        evicted, saved = f"{sum(state.evicted.values()):,}", f"{state.saved_s:,.2f} s"
+        evicted, saved = f"{sum(state.evicted.values()):,}", f"{round(state.saved_s, 2) + 0.0:,.2f} s"  # no "-0.00"
         counts = (f"{state.lookups:,}", f"{state.hits:,}", rate, _size(state.held_bytes), most)
         table.add_row(state.cache, *counts, evicted, saved)
     redis = {name: number for state in states for name, number in state.redis.items() if number}
@@ -124,9 +125,10 @@ def _page(metrics_url: str) -> str:
             page: bytes = response.read(MAX_PAGE_BYTES)
     except urllib.error.HTTPError as error:
         error.close()
-        raise ConnectionFailed(f"what answers at {address} is no metrics port of Triton: HTTP {error.code}") from error
+        told = f"what answers at {address} is no metrics port of Triton: HTTP {error.code}"
+        raise ConnectionFailed(f"{told}; {WHICH}") from error
     except (OSError, HTTPException) as error:
-        raise ConnectionFailed(f"no metrics port at {address}: is the server running?") from error
+        raise ConnectionFailed(f"no metrics port at {address}: is the server running? {WHICH}") from error
     return page.decode("utf-8", "replace")
 
 
