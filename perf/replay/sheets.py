@@ -106,6 +106,8 @@ def show(summary: Summary, results: Sequence[Result]) -> None:
     for sheet in sheets(summary, results):
         if sheet.rows:
             console.print(_table(sheet))
+            if sheet.note:
+                console.print(sheet.note, highlight=False)
     console.print(f"pictures that the server made smaller: {summary.downscaled_pictures}", highlight=False)
     console.print(lateness(summary), highlight=False)
 

@@ -168,7 +168,10 @@ def test_a_line_that_was_being_written_when_the_run_was_killed_is_left_out(
     whole = (tmp_path / RESULTS).read_text()
     (tmp_path / RESULTS).write_text(whole[:-20])
     assert main(["report", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["missing"] == 1 + HEADER.requests - len(whole.splitlines())
+    missing = json.loads(capsys.readouterr().out)["missing"]
+    assert missing == 1 + HEADER.requests - len(whole.splitlines())
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"{missing} lines of the trace have no result" in capsys.readouterr().out
 
 
 def test_a_folder_without_what_was_sent_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
