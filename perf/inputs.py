@@ -78,10 +78,10 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         loads = chosen(loads_of(Deployment.load(arguments.deployment)), arguments.models)
-    except ProteusError as failure:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    except (ProteusError, OSError) as failure:
         print(failure, file=sys.stderr)
         return 1
-    arguments.out.mkdir(parents=True, exist_ok=True)
     groups = list(_groups(loads, apart=arguments.apart))
     for name, own in track(groups, "inputs", console=Console(stderr=True)):
         file = arguments.out / f"{name}.json"

@@ -14,7 +14,7 @@ import pytest
 
 from perf.input_data import NUMPY, Load, tensors, write
 from perf.input_reading import NUM_PICTURES
-from perf.inputs import by_turns, chosen, loads_of
+from perf.inputs import by_turns, chosen, loads_of, main
 from perf.pictures import PHOTOGRAPHS
 from proteus.configs import draw_shapes, read_exports
 from proteus.contract import CHAT, MODELS, VISION_ENCODER, TensorSpec
@@ -92,6 +92,15 @@ def test_file_is_what_perf_analyzer_reads(tmp_path: Path) -> None:
 def test_names_that_the_contract_has_not_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\['request'\] are missing, \['prompt'\] are unknown"):
         tensors(CHAT, {"prompt": "a"})
+
+
+def test_a_file_where_the_folder_should_be_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").touch()
+    monkeypatch.setattr("sys.argv", ["inputs", "--out", str(tmp_path / "taken")])
+    assert main() == 1
+    assert "taken" in capsys.readouterr().err
 
 
 def test_unknown_model_is_told_with_those_there_are() -> None:
