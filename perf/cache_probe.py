@@ -1,6 +1,6 @@
 """Ten thousand ways to see what another tenant has in a cache; how many found anything, and whether time tells it.
 
-    python -m perf.cache_probe [--tries 10000] [--pairs 300] [--json]
+    python -m perf.cache_probe [--tries 10000] [--pairs 1000] [--json]
 
 Victims ask about their pictures, each under a scope of its own; an attacker tries every way of perf/cache_ways.py at
 each of them. A hit shows in the answer, or else in the server's counters. Victims ask again meanwhile, and hit: the
@@ -30,7 +30,7 @@ from tritonclient.grpc.aio import InferenceServerClient
 from perf.arguments import at_least
 from perf.cache_ways import WAYS, Attack, Hits, Prompt, Secret, Visitor, mark
 from perf.records import Record, versions, write
-from perf.soak_books import of, read_when_idle
+from perf.soak_books import of, read_when
 from perf.soak_pictures import encoded, marked
 from proteus.cache.key import scope_key
 from proteus.deployment import Deployment
@@ -160,7 +160,7 @@ class Probe:
             self.findings.control[cache] += getattr(hits, cache) > 0
 
     def _hits(self) -> dict[str, float]:
-        now = read_when_idle(self._server)
+        now = read_when(self._server, lambda _: True)
         return {cache: of(now, f"proteus_{cache}_cache_hits_total") for cache in CACHES}
 
     async def is_sooner(self, number: int, *, own: bool = False) -> bool:
@@ -241,7 +241,7 @@ def main() -> int:
     """The exit status: 1 where anything was found, or where the probe itself cannot be believed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tries", type=at_least(len(WAYS)), default=10_000)
-    parser.add_argument("--pairs", type=at_least(20), default=300, help="timed")
+    parser.add_argument("--pairs", type=at_least(20), default=1_000, help="timed")
     parser.add_argument("--json", action="store_true", help="print the records instead of lines")
     arguments = parser.parse_args()
     deployment = Deployment.load(DEPLOYMENT)

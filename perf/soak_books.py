@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from perf.soak_kinds import Tally
@@ -40,11 +40,16 @@ def read(server: Server) -> Figures:
 
 def read_when_idle(server: Server) -> Figures:
     """As they are once nothing is held and nothing changes any more; else the last, which `still_held` complains of."""
+    return read_when(server, lambda now: not still_held(now))
+
+
+def read_when(server: Server, holds: Callable[[Figures], bool]) -> Figures:
+    """Once they do not change any more and `holds`; else the last."""
     last_s = time.monotonic() + TOLD_WITHIN_S
     before: Figures = {}
     while time.monotonic() < last_s:
         now = read(server)
-        if now == before and not still_held(now):
+        if now == before and holds(now):
             break
         before = now
         time.sleep(1.5)
