@@ -7,7 +7,7 @@ ORACLE := .venv/.oracle
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train train-draw export eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak lock clean clean-all
+.PHONY: help setup setup-dev demo serve train train-draw export eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak probe-caches lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -108,6 +108,9 @@ replay: $(DEV)  ## Replay traffic made of PROFILE=FILE (perf/profiles/mix.toml) 
 
 soak: $(DEV)  ## 10,000 mixed requests with cancels, bad inputs and a killed stub: memory, losses, ledgers
 	@$(BIN)/python -m perf.soak
+
+probe-caches: $(DEV)  ## 10,000 ways to see another tenant's entry in a cache, and whether time tells it
+	@$(BIN)/python -m perf.cache_probe
 
 lock:  ## Resolve pyproject.toml afresh and write both lock files
 	@tools/lock
