@@ -202,7 +202,7 @@ def _tiers(axis: Any, rows: Sequence[Row]) -> None:
     axis.plot([], [], "^", color=COLOURS["low"], fillstyle="none", label="low: the demo's cap")
     axis.set(title="what tiers buy", xlabel="core-milliseconds of a request", ylabel="right answers, all types")
     axis.set_xlim(left=0)
-    axis.legend(fontsize=8, loc="center")
+    axis.legend(fontsize=8, loc="lower right")
 
 
 def _bars(shares: Sequence[Share]) -> tuple[list[float], list[list[float]]]:

@@ -80,7 +80,7 @@ def plot(points: Sequence[Point], course: Course, file: Path) -> None:
     from matplotlib import pyplot
 
     figure, (above, below) = pyplot.subplots(
-        2, 1, figsize=(10, 8), sharex=True, height_ratios=(1, 2), layout="constrained"
+        2, 1, figsize=(12, 8), sharex=True, height_ratios=(1, 2), layout="constrained"
     )
     ended = [point.requests for point in points]
     above.plot(ended, [point.sample.whole.pss_bytes / MIB for point in points], color="#1b6ca8", label="all processes")
@@ -96,7 +96,7 @@ def plot(points: Sequence[Point], course: Course, file: Path) -> None:
             axis.axvline(number, color="grey", linestyle=":", linewidth=0.8)
         axis.set(ylabel="PSS, MiB", ylim=(0, None))
         axis.grid(alpha=0.25)
-        axis.legend(fontsize=8, ncols=2)
+        axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
     below.set(xlabel="requests that have ended")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100, metadata={"Software": None})
