@@ -28,6 +28,10 @@ ODD = [sys.executable, "-I", "-S", str(Path(__file__).parent / "odd_worker.py")]
 GONE_WITHIN_S = 20
 
 
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def deployment(folder: Path, **decode: int) -> Deployment:
     """The demo's with one worker, and other numbers in [decode]; in a file of its own, as the workers read it."""
     text = DEMO.read_text().replace('"../', f'"{DEMO.parents[1]}/')
@@ -130,6 +134,14 @@ def test_decoder_that_hides_its_want_of_memory_gives_an_error_of_ours(real: Deco
     error = refusal(real, encode(Image.new("RGB", (4_000, 4_000)), name, **options.get(name, {})))
     assert isinstance(error, MediaTooLarge | InvalidPicture)
     assert real.submit(encode(noise(64, 64))).result().shape == (3, 96, 96)
+
+
+def test_worker_that_rests_gives_back_what_a_large_picture_needed(real: DecodePool) -> None:
+    wait_until(lambda: real._idle.qsize() == 2)
+    before = {pid: resident_bytes(pid) for pid in pids(real)}
+    for _ in range(4):
+        real.submit(encode(Image.new("RGB", (1_800, 1_800)), "JPEG")).result()
+    wait_until(lambda: all(resident_bytes(pid) < before[pid] + 6_000_000 for pid in pids(real)))
 
 
 def test_worker_that_stands_still_is_ended_and_the_next_picture_is_answered(real: DecodePool) -> None:

@@ -27,9 +27,9 @@ EXIT_TIMEOUT_S = 1
 # The allocator gives a large buffer back when it is freed, and has few heaps to keep the others in: else the server and
 # the door grow with every burst, and keep twice what they need. An operator's own values go first.
 FREE_SOON = {
-    "MALLOC_ARENA_MAX": "4",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 17),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 17),
 }
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 

@@ -7,8 +7,10 @@ longer than the pool would wait.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -23,6 +25,7 @@ from proteus.preprocess.profile import LAB, recolour
 from proteus.preprocess.wire import READY, REPLY, REQUEST, Verdict, pack_error, receive
 
 ALARM_AFTER_S = 1.0  # the pool's own clock comes first
+REST_S = 1.0  # without a picture for so long, it gives back what the last one needed
 
 
 def main(deployment_file: str) -> None:
@@ -33,10 +36,15 @@ def main(deployment_file: str) -> None:
     keep_decoders_small()
     recolour(None, LAB)  # whatever is made on first use is made now
     channel = socket.socket(fileno=0)
+    give_back = ctypes.CDLL(None).malloc_trim
     _confine(deployment.decode.memory_bytes)
     channel.sendall(READY)
-    while _answer(channel, preprocess, deployment.decode):
-        pass
+    while True:
+        if not select.select([channel], [], [], REST_S)[0]:
+            give_back(0)
+            select.select([channel], [], [])
+        if not _answer(channel, preprocess, deployment.decode):
+            return
 
 
 def _confine(memory_bytes: int) -> None:
