@@ -243,4 +243,4 @@ def test_tables_are_written_in_their_places_and_a_plot_is_drawn(tmp_path: Path) 
     assert "| text | 8 | answer 8 |" in page
     plot(found.points, Course.of(250), tmp_path / "plots" / "soak.png")
     with Image.open(tmp_path / "plots" / "soak.png") as picture:
-        assert picture.size == (1000, 800)
+        assert picture.size == (1200, 800)

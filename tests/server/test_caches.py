@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -31,6 +32,8 @@ from tests.server.figures import metrics, until
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "deployments" / "demo.toml"
 QUESTION = "what is this?"
+INSTANCES = Deployment.load(DEMO).stages.image_preprocess.instances  # each keeps pixels for itself
+TOLD_WITHIN_S = 2.5  # figures are told once a second
 SECRET = "PROTEUS_TEST_CACHE_SECRET"
 
 
@@ -74,11 +77,13 @@ def test_pixels_are_kept_for_a_scope_and_known_by_their_bytes(
     grpc_client: tritonclient.grpc.InferenceServerClient,
 ) -> None:
     shown, other = picture(2), picture(3)
-    first, again = (preprocess(grpc_client, shown, "tenant") for _ in range(2))
+    first, *again = (preprocess(grpc_client, shown, "tenant") for _ in range(2 * INSTANCES))
+    computed = [one for one in again if one["preprocess_saved_us"] == 0]
     assert first["preprocess_saved_us"] == 0
-    assert again["preprocess_saved_us"] >= 1
-    assert np.array_equal(first["pixel_values"], again["pixel_values"])
-    assert again["preprocess_ns"][0] <= again["preprocess_ns"][1]
+    assert len(computed) < INSTANCES  # each instance computes it once
+    for one in again:
+        assert np.array_equal(first["pixel_values"], one["pixel_values"])
+        assert one["preprocess_ns"][0] <= one["preprocess_ns"][1]
     for scope, data in (("other", shown), ("", shown), ("tenant", other)):
         assert preprocess(grpc_client, data, scope)["preprocess_saved_us"] == 0
 
@@ -100,6 +105,7 @@ def test_the_metrics_port_and_the_command_tell_what_the_caches_did(server: Serve
 
     ask(server, picture(5))
     assert until(server, lambda now: now.get('proteus_encoder_cache_bytes{state="held"}', 0) > 0)
+    time.sleep(TOLD_WITHIN_S)  # who looked up before is told of by then
     before = told()
     ask(server, picture(6))
     ask(server, picture(6))

@@ -239,7 +239,7 @@ def test_onnxruntime_backend_runs_requests_together_and_fails_them_alone(
 
         bad, good = pool.submit(look_up, [99]), [pool.submit(look_up, [index]) for index in (7, 8, 9)]
         assert [one.result().as_numpy("square").item() for one in good] == [49, 64, 81]
-        with pytest.raises(triton.InferenceServerException, match="internal: the model could not be run"):
+        with pytest.raises(triton.InferenceServerException, match="internal: the model failed on these inputs"):
             bad.result()
 
 
