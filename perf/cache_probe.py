@@ -170,7 +170,8 @@ class Probe:
         question = self._secrets[number % SECRETS].question
         await victim.chat(question, known)
         seconds: dict[bytes, float] = {}
-        for picture in (known, new) if number % 2 else (new, known):
+        # By lot: in turns, two instances that take turns as well would each get the pictures of one kind.
+        for picture in random.Random(f"order {number} {own}").sample((known, new), k=2):
             asker = victim if own else replace(self._nobody, scope=f"timing {number} {picture is new}")
             begun_s = time.perf_counter()
             await asker.chat(question, picture)
