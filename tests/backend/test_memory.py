@@ -9,7 +9,7 @@ import pytest
 from proteus.backend import memory
 
 SERVER, CHAT, PREPROCESS, SECOND, WORKER, OTHER = 10, 11, 12, 13, 14, 15
-STUB = "/tmp/backends/python/triton_python_backend_stub\0model.py\0{instance}\0DEFAULT\0"
+STUB = "backends/python/triton_python_backend_stub\0model.py\0{instance}\0DEFAULT\0"
 
 
 def process(proc: Path, pid: int, parent: int, arguments: str, pss_kib: int | None, resident: int = 0) -> None:
