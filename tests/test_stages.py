@@ -104,6 +104,7 @@ def test_every_stage_of_a_request_is_told_in_order() -> None:
         total_ms=22_000.0,
         mean_inter_token_ms=None,
         longest_inter_token_ms=None,
+        first_index=0,
     )
 
 

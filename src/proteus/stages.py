@@ -142,6 +142,7 @@ class Timeline:
             total_ms=(end_ns - self._start_ns) / MS,
             mean_inter_token_ms=(self._last_ns - self._first_ns) / later / MS if later else None,
             longest_inter_token_ms=self._longest_gap_ns / MS if later else None,
+            first_index=self.first_index,
         )
 
     def _in_order(self, first_ns: int, end_ns: int) -> Iterator[tuple[Stage, int]]:
@@ -167,6 +168,7 @@ class Times:
     total_ms: float
     mean_inter_token_ms: float | None  # None: fewer than two tokens
     longest_inter_token_ms: float | None
+    first_index: int | None  # of the answer that spoke first, whose times they are
 
 
 class Stopwatch:

@@ -30,7 +30,7 @@ from proteus.door.named import NamedRequests, StopRequest
 from proteus.door.observed import Observed
 from proteus.door.prepare import Preparation, Prepared
 from proteus.door.reply import Listener, Piece, Reply, poll_s
-from proteus.door.report import LEFT_EARLY, CachesOn, report
+from proteus.door.report import LEFT_EARLY, CachesOn, report, times_of
 from proteus.door.request import document_limit
 from proteus.door.seats import Seat, Seats
 from proteus.families.llava import LlavaFamily
@@ -159,10 +159,10 @@ class Chat:
     def _told(
         self, prepared: Prepared, encoded: Mapping[Place, VisualTokens], ended: Sequence[Choice], visit: Visit
     ) -> str:
-        told = report(prepared, list(encoded.values()), ended, visit.timeline, self._caches_on)
+        times = times_of(ended, visit.timeline)
         cancelled = any(choice.end.finish_reason == "cancelled" for choice in ended)
-        self.observed.answered(visit.call.ending, prepared, visit.timeline.report(), cancelled=cancelled)
-        return told
+        self.observed.answered(visit.call.ending, prepared, times, cancelled=cancelled)
+        return report(prepared, list(encoded.values()), ended, times, self._caches_on)
 
     async def _encode(self, prepared: Prepared, visit: Visit) -> Mapping[Place, VisualTokens]:
         """All pictures; the stages are those of the one that was waited for longest."""

@@ -52,20 +52,29 @@ class CachesOn:
         )
 
 
+def times_of(ended: Sequence[Choice], timeline: Timeline) -> Times:
+    """Of a request that is over now. Queue and prefill of the language model are of the answer that spoke first."""
+    first = _first(ended, timeline.first_index)
+    timeline.add("lm_queue", first.queue_us * 1000)
+    timeline.add("prefill", first.prefill_us * 1000)
+    return timeline.report()
+
+
+def _first(ended: Sequence[Choice], index: int | None) -> LlmEnd:
+    return next(choice.end for choice in ended if choice.index == (index or 0))
+
+
 def report(
-    prepared: Prepared, seen: Sequence[VisualTokens], ended: Sequence[Choice], timeline: Timeline, asked: CachesOn
+    prepared: Prepared, seen: Sequence[VisualTokens], ended: Sequence[Choice], times: Times, asked: CachesOn
 ) -> str:
     """`seen` for each distinct picture, `ended` in the order in which the answers did.
 
-    Queue and prefill of the language model are those of the answer that spoke first. Cached tokens are the fewest of
+    Cached tokens are the fewest of
     any answer: what the prefix cache held before the request began, since of several answers one can give the others
     what it has computed.
     """
     choices = sorted(ended, key=lambda choice: choice.index)
-    first = choices[timeline.first_index or 0].end
-    timeline.add("lm_queue", first.queue_us * 1000)
-    timeline.add("prefill", first.prefill_us * 1000)
-    times = timeline.report()
+    first = _first(ended, times.first_index)
     cached_tokens = min(choice.end.cached_tokens for choice in choices)
     return json.dumps(
         {
