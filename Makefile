@@ -4,10 +4,11 @@ BIN := .venv/bin
 SERVE := .venv/.serve
 DEV := .venv/.dev
 ORACLE := .venv/.oracle
+TOOLS := .venv/.tools
 CHECKED := src tests export client perf model_repository
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train train-draw export eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak probe-caches lock clean clean-all
+.PHONY: help setup setup-dev demo serve train train-draw export check-tensorrt check-deploy test-gpu eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak probe-caches lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +24,12 @@ $(DEV): $(SERVE) requirements-dev.lock
 $(ORACLE): $(DEV) requirements-oracle.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps --upgrade \
 		--target .venv/torchvision -r requirements-oracle.lock
+	@touch $@
+
+$(TOOLS): $(DEV) requirements-tools.lock tools/helm
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps --upgrade \
+		--target .venv/tools -r requirements-tools.lock
+	@tools/helm
 	@touch $@
 
 setup: $(SERVE)  ## Make .venv with all that serving needs (no torch)
@@ -46,9 +53,18 @@ eval: $(DEV)  ## Accuracy of the demo checkpoint by kind of question
 eval-draw: $(DEV)  ## What the drawing checkpoint gets right, told by rules from its pictures
 	@$(BIN)/python -m export.train_draw.evaluate checkpoints/draw
 
-export: $(DEV)  ## Checkpoint to ONNX: CHECKPOINT=FOLDER [OUT=FOLDER]
+export: $(DEV)  ## Checkpoint to ONNX: CHECKPOINT=FOLDER [OUT=FOLDER] [TARGET=tensorrt|torch]
 	@test -n "$(CHECKPOINT)" || { echo "proteus: say which: make export CHECKPOINT=FOLDER [OUT=FOLDER]" >&2; exit 2; }
-	@$(BIN)/python -m export $(CHECKPOINT) $(if $(OUT),--out $(OUT))
+	@$(BIN)/python -m export $(CHECKPOINT) $(if $(OUT),--out $(OUT)) $(if $(TARGET),--target $(TARGET))
+
+check-tensorrt: $(DEV)  ## Build every graph with its profiles by TensorRT for RTX, at demo and at LLaVA/SD size; no GPU needed
+	@$(BIN)/python -m export.tensorrt_check
+
+check-deploy: $(TOOLS)  ## Lint images and Compose files, render and check the Helm chart; no engine or cluster needed
+	@$(BIN)/python -m pytest -q tests/docker
+
+test-gpu: $(DEV)  ## Tests that need an NVIDIA GPU, with TensorRT and TensorRT-LLM where they are installed
+	@$(BIN)/python -m pytest -m gpu
 
 configs: $(SERVE)  ## Write every config.pbtxt from deployments/demo.toml
 	@$(BIN)/python -m proteus.configs deployments/demo.toml
@@ -62,7 +78,7 @@ format: $(DEV)  ## Write style fixes and format
 types: $(DEV)  ## Check types
 	@$(BIN)/mypy
 
-test: lint types $(ORACLE)  ## Lint, types and all tests, with a real server
+test: lint types $(ORACLE) $(TOOLS)  ## Lint, types and all tests, with a real server
 	@$(BIN)/python -m pytest --durations=15
 
 test-fast: $(DEV)  ## Tests without server and oracle

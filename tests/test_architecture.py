@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
     {"errors", "clock"},
-    {"limits", "limits_cache", "limits_page", "limits_published"},
+    {"limits", "limits_cache", "limits_gpu", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
     {"manifest", "onnx_session"},
     {"media"},

@@ -9,15 +9,18 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
-from proteus.contract import MODELS
+from proteus.contract import ENCODER_MODELS, MODELS
 from proteus.contract_draw import DRAW_MODELS
 from proteus.errors import ProteusError
 from proteus.limits import Count, Denoiser, DrawLimits, LimitTables, Section
 from proteus.limits_cache import EncoderCache, MediaCache
+from proteus.limits_gpu import EncoderPool, Gpu
+
+Pool = Literal["all", "encoder", "language", "draw"]
 
 
 class DeploymentError(ProteusError):
@@ -88,6 +91,8 @@ class Deployment(LimitTables):
     draw: DrawLimits | None = None
     text_encoder: TextEncoder | None = None
     denoiser: Denoiser | None = None
+    gpu: Gpu | None = None
+    encoder_pool: EncoderPool | None = None
 
     _file: Path = PrivateAttr(default=Path("deployment.toml"))
 
@@ -126,8 +131,27 @@ class Deployment(LimitTables):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the Triton models that it serves."""
-        served = (*(MODELS if self.reads else ()), *(DRAW_MODELS if self.draws else ()))
+        """Names of the Triton models that one server has, where it serves all of it."""
+        return self.models_of("all")
+
+    def models_of(self, pool: Pool) -> tuple[str, ...]:
+        """Names of the Triton models of a server of that pool; raises DeploymentError where it would have none.
+
+        With [encoder_pool], only the servers of that pool have the models that encode pictures.
+        """
+        encoding = ENCODER_MODELS if self.reads else ()
+        asking = tuple(spec for spec in MODELS if spec not in ENCODER_MODELS) if self.reads else ()
+        drawing = DRAW_MODELS if self.draws else ()
+        here = () if self.encoder_pool is not None else encoding
+        served = {
+            "all": (*asking, *here, *drawing),
+            "encoder": encoding,
+            "language": (*asking, *here),
+            "draw": drawing,
+        }[pool]
+        if not served:
+            key = "draw_checkpoint" if pool == "draw" else "checkpoint"
+            raise DeploymentError(f"{self._file} has no models for the pool {pool!r}", fix=f"set {key}")
         return tuple(spec.name for spec in served)
 
     @property
@@ -198,6 +222,16 @@ class Deployment(LimitTables):
             raise ValueError(
                 f"draw.max_images = {self.draw.max_images} is over draw.admission.capacity.images = {images}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def gpu_names_what_is_served(self) -> Deployment:
+        if self.gpu is None:
+            return self
+        stages = {"text_encoder", "denoiser", "vae_decoder"}
+        missing = [f"gpu.{name}" for name in sorted(stages) if getattr(self.gpu, name) is None]
+        if self.draws and missing:
+            raise ValueError(f"missing table {', '.join(missing)}, which a GPU host that draws needs")
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from proteus.limits import DrawTables, LimitTables, Section
 from proteus.limits_cache import CacheTables
+from proteus.limits_gpu import HostTables
 from proteus.limits_published import Contract, DrawContract
 
 # End of a key -> unit, the longest first. Other keys name what they count.
@@ -84,17 +85,18 @@ def markdown() -> str:
     offered = {f"{table.name}.{entry.key}" for table in told for entry in table.entries}
     parts = [
         "# Limits of a deployment",
-        "Generated from `limits.py` and `limits_cache.py` (`python -m proteus.limits_page > docs/limits.md`); "
-        "a test compares.",
+        "Generated from `limits.py`, `limits_cache.py` and `limits_gpu.py` "
+        "(`python -m proteus.limits_page > docs/limits.md`); a test compares.",
         "The tables of the deployment file that state limits; `deployments/demo.toml` shows every key with a number. "
         "A request over a limit is refused with the key and the number.",
         "A published key is a parameter of the model `chat`, or of `draw` where it begins so, under its whole name, "
         "such as `image.max_bytes`: text as it stands, anything else as JSON. `proteus contract` and "
         "`Client.contract()` read it. `fetch.enabled` is published besides: whether any host is allowed.",
         "`[draw]` and `[denoiser]` with all below them may be left out where nothing is drawn, and "
-        "`[encoder_cache.redis]` where servers share nothing.",
+        "`[encoder_cache.redis]` where servers share nothing. `[gpu]` with all below it is for hosts with GPUs, "
+        "`[encoder_pool]` for fleets whose pictures are encoded by servers of their own.",
     ]
-    for table in (*described(LimitTables), *described(CacheTables), *described(DrawTables)):
+    for table in (*described(LimitTables), *described(CacheTables), *described(DrawTables), *described(HostTables)):
         rows = ["| key | value | unit | meaning | published |", "|---|---|---|---|---|"]
         for entry in table.entries:
             is_offered = "yes" if f"{table.name}.{entry.key}" in offered else "no"

@@ -19,6 +19,17 @@ def load_deployment(args: Mapping[str, str]) -> Deployment:
     return Deployment.load(repository / parameters["deployment"]["string_value"])
 
 
+def runtime_of(args: Mapping[str, str]) -> str:
+    """What the model's configuration names to run its graph: `onnxruntime` where it names nothing."""
+    parameters = json.loads(args["model_config"])["parameters"]
+    return str(parameters.get("runtime", {}).get("string_value", "onnxruntime"))
+
+
+def device_of(args: Mapping[str, str]) -> int | None:
+    """The GPU that Triton gave this instance; None: it runs on the CPU."""
+    return int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else None
+
+
 def nice_of(args: Mapping[str, str]) -> int:
     """What the model's config.pbtxt gives it."""
     return int(json.loads(args["model_config"])["parameters"]["nice"]["string_value"])

@@ -83,7 +83,7 @@ def find_libpython() -> Path:
 
 
 def lay_out_backends(folder: Path, wheel: Wheel) -> None:
-    """Fills `folder` with the `python` backend of the wheel and our Python-based `onnxruntime` backend.
+    """Fills `folder` with the `python` backend of the wheel and our own Python-based ones (backends/).
 
     Copies, not links: Triton takes the folder of a backend from the resolved path of its files.
     """
@@ -93,9 +93,10 @@ def lay_out_backends(folder: Path, wheel: Wheel) -> None:
         shutil.copy(wheel.python_backend / name, python / name)
     shutil.copy(wheel.stub, python / STUB)
     (python / STUB).chmod(0o755)
-    onnxruntime = folder / "onnxruntime"
-    onnxruntime.mkdir()
-    shutil.copy(HERE / "backends" / "onnxruntime" / "model.py", onnxruntime / "model.py")
+    for model in sorted((HERE / "backends").glob("*/model.py")):
+        own = folder / model.parent.name
+        own.mkdir()
+        shutil.copy(model, own / model.name)
 
 
 def environment(wheel: Wheel, inherited: Mapping[str, str]) -> dict[str, str]:
