@@ -7,6 +7,7 @@ import pytest
 
 from proteus.deployment import Deployment, DeploymentError
 from proteus.limits import DrawTables, LimitTables
+from proteus.limits_gpu import HostTables
 from proteus.limits_page import described
 
 DEMO = Path(__file__).parent.parent / "deployments" / "demo.toml"
@@ -28,6 +29,7 @@ def test_demo_loads_and_resolves_its_paths_from_the_file() -> None:
     assert deployment.path == DEMO
 
 
+POOL = '[encoder_pool]\nurl = "encoder:8001"\ntimeout_ms = 9\nmax_at_once = 8\n\n[cache]'
 REDIS = '[encoder_cache.redis]\nurl = "redis://127.0.0.1:6379"\nmax_age_s = 60.0\n'
 
 
@@ -113,6 +115,18 @@ REDIS = '[encoder_cache.redis]\nurl = "redis://127.0.0.1:6379"\nmax_age_s = 60.0
         ("images = 128", "images = 145", ["images = 145", "denoiser.live_images + denoiser.max_queue = 144"]),
         ("\nimages = 128", "", ["draw.admission.capacity.images = None must be given"]),
         ("max_images = 8", "max_images = 129", ["draw.max_images = 129", "capacity.images = 128"]),
+        ("devices = [0]", "devices = []", ["gpu.devices = []", "at least 1"]),
+        ("devices = [0]", "devices = [1, 1]", ["gpu: devices = [1, 1] names one twice"]),
+        ("devices = [0]", "devices = [-1]", ["gpu.devices.0 = -1", "equal to 0"]),
+        ('precision = "fp16"', 'precision = "int4"', ["gpu.vision_encoder.precision = 'int4'", "'fp8'"]),
+        ('runtime = "tensorrt"', 'runtime = "tflite"', ["gpu.vision_encoder.runtime = 'tflite'", "'torch'"]),
+        ('runtime = "tensorrt_llm"', 'runtime = "vllm"', ["gpu.llm.runtime = 'vllm'", "'tensorrt_llm'"]),
+        ("kv_memory_fraction = 0.8", "kv_memory_fraction = 1.0", ["gpu.llm.kv_memory_fraction = 1.0", "less than 1"]),
+        ("optimization_level = 3", "optimization_level = 6", ["gpu.optimization_level = 6", "equal to 5"]),
+        ("sizes = []", 'sizes = ["64"]', ["gpu.sizes.0 = '64'", "pattern"]),
+        ("[gpu.denoiser]", "[gpu.denoise]", ["unknown key 'gpu.denoise'"]),
+        ("[cache]", POOL.replace("encoder:8001", "http://encoder"), ["encoder_pool.url = 'http://encoder'", "pattern"]),
+        ("[cache]", POOL.replace("max_at_once = 8", "max_at_once = 0"), ["encoder_pool.max_at_once = 0"]),
     ],
 )
 def test_wrong_file_is_refused_with_file_key_value_and_fix(
@@ -139,6 +153,13 @@ TABLES = [
     "llm",
     "llm.schedule",
     "llm.prefix_cache",
+    "gpu",
+    "gpu.vision_encoder",
+    "gpu.connector",
+    "gpu.text_encoder",
+    "gpu.denoiser",
+    "gpu.vae_decoder",
+    "gpu.llm",
     "admission",
     "admission.capacity",
     "admission.request",
@@ -166,8 +187,9 @@ def test_unknown_key_of_any_table_is_refused(tmp_path: Path, table: str) -> None
 
 
 def test_every_table_that_states_limits_is_tried() -> None:
-    tables = [*described(LimitTables), *described(DrawTables)]
+    tables = [*described(LimitTables), *described(DrawTables), *described(HostTables)]
     assert {table.name for table in tables} - set(TABLES) == {
+        "encoder_pool",
         *(f"admission.queues.{name}" for name in ("text", "media", "batch")),
         *(f"draw.admission.queues.{name}" for name in ("media", "batch")),
     }
@@ -252,3 +274,41 @@ def test_tables_of_what_draws_are_all_there_or_none(tmp_path: Path) -> None:
     text = DEMO.read_text(encoding="utf-8").replace("[text_encoder]\nresponse_cache = true\n", "")
     with pytest.raises(DeploymentError, match="missing table text_encoder, which whoever draws needs"):
         loaded(tmp_path, text)
+
+
+READING = ("chat", "image_tokens", "image_preprocess", "vision_encoder", "connector", "llm")
+DRAWING = ("draw", "text_encoder", "denoiser", "vae_decoder")
+
+
+def test_pools_have_the_models_of_their_work(tmp_path: Path) -> None:
+    text = drawn(DEMO.read_text(encoding="utf-8"))
+    alone = loaded(tmp_path, text)
+    assert alone.models == alone.models_of("all") == READING + DRAWING
+    assert set(alone.models_of("encoder")) == set(READING) - {"chat", "llm"}
+    assert alone.models_of("draw") == DRAWING
+    assert set(alone.models_of("language")) == set(READING)  # nobody else encodes its pictures
+    asking = loaded(tmp_path, text.replace("[cache]", POOL, 1))
+    assert asking.models_of("language") == ("chat", "llm")
+    assert asking.models_of("all") == ("chat", "llm", *DRAWING)
+    assert set(asking.models_of("encoder")) == set(READING) - {"chat", "llm"}
+
+
+def test_pool_without_models_is_refused(tmp_path: Path) -> None:
+    only_reads = loaded(tmp_path, undrawn(DEMO.read_text(encoding="utf-8")))
+    with pytest.raises(DeploymentError, match="has no models for the pool 'draw'; fix: set draw_checkpoint"):
+        only_reads.models_of("draw")
+
+
+def test_gpu_host_that_draws_has_a_table_for_each_stage_that_draws(tmp_path: Path) -> None:
+    text = DEMO.read_text(encoding="utf-8")
+    start, end = text.index("[gpu.vae_decoder]"), text.index("[gpu.llm]")
+    without = text[:start] + text[end:]
+    with pytest.raises(DeploymentError, match=r"missing table gpu\.vae_decoder, which a GPU host that draws needs"):
+        loaded(tmp_path, drawn(without))
+    assert loaded(tmp_path, undrawn(without)).gpu is not None
+
+
+def test_gpu_table_may_be_left_out(tmp_path: Path) -> None:
+    text = DEMO.read_text(encoding="utf-8")
+    start, end = text.index("[gpu]"), text.index("# Fleets of several servers")
+    assert loaded(tmp_path, text[:start] + text[end:]).gpu is None

@@ -139,15 +139,13 @@ class Deployment(LimitTables):
 
         With [encoder_pool], only the servers of that pool have the models that encode pictures.
         """
-        encoding = ENCODER_MODELS if self.reads else ()
-        asking = tuple(spec for spec in MODELS if spec not in ENCODER_MODELS) if self.reads else ()
-        drawing = DRAW_MODELS if self.draws else ()
-        here = () if self.encoder_pool is not None else encoding
+        reading, drawing = MODELS if self.reads else (), DRAW_MODELS if self.draws else ()
+        elsewhere = () if self.encoder_pool is None else ENCODER_MODELS
         served = {
-            "all": (*asking, *here, *drawing),
-            "encoder": encoding,
-            "language": (*asking, *here),
-            "draw": drawing,
+            "all": [spec for spec in (*reading, *drawing) if spec not in elsewhere],
+            "encoder": [spec for spec in reading if spec in ENCODER_MODELS],
+            "language": [spec for spec in reading if spec not in elsewhere],
+            "draw": list(drawing),
         }[pool]
         if not served:
             key = "draw_checkpoint" if pool == "draw" else "checkpoint"
