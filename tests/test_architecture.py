@@ -17,7 +17,7 @@ ROWS = (
     {"errors", "clock"},
     {"limits", "limits_cache", "limits_gpu", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
-    {"manifest", "onnx_session"},
+    {"manifest", "engines", "onnx_session"},
     {"media"},
     {"families"},
     {"cost"},
@@ -26,7 +26,7 @@ ROWS = (
     {"preprocess"},
     {"language"},
     {"generation"},
-    {"configs", "estimate", "pbtxt"},
+    {"configs", "estimate", "pbtxt", "profiles"},
     {"backend"},
     {"door"},
     {"estimate_draw"},
@@ -36,7 +36,7 @@ ROWS = (
 )
 ROW_OF = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 # These could be packages of their own: what else of ours they may use.
-STANDS_ALONE = {"client": {"errors", "clock"}, "launcher": {"errors", "deployment"}}
+STANDS_ALONE = {"client": {"errors", "clock"}, "launcher": {"errors", "deployment", "engines"}}
 TRITON = "triton_python_backend_utils"
 HEAVY = ("torch", "transformers", "diffusers", "onnx", "onnxscript", "safetensors")
 CODE = ("src", "export", "client", "perf", "tests", "model_repository")

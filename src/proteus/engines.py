@@ -1,0 +1,255 @@
+"""Engines of TensorRT in a model repository: where they lie, what they were built from, which one is installed.
+
+Every build is kept in a folder named after what runs it, and the one that is served also lies in the model's version
+folder. Nothing here needs TensorRT.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from proteus.deployment import Deployment, DeploymentError
+
+EngineStage = Literal["vision_encoder", "connector", "text_encoder", "denoiser", "vae_decoder"]
+STAGES: tuple[EngineStage, ...] = get_args(EngineStage)
+BUILDS, ENGINE_FILE, PLAN_FILE = "engines", "engine.json", "model.plan"
+FORMAT = 1
+EXPORT_AGAIN = "make export CHECKPOINT=folder TARGET=tensorrt"
+
+
+class Engine(BaseModel):
+    """`engine.json`: what a plan was built from, and what runs it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: int = FORMAT
+    stage: EngineStage
+    tensorrt_version: str
+    sm: int  # compute capability x 10
+    precision: str
+    profiles: list[dict[str, Any]]  # name, and min, opt, max of each input
+    onnx_sha256: str  # of the exported graph and its weights
+    plan_sha256: str
+    plan_bytes: int
+    built_at: str  # UTC, ISO 8601
+    build_s: float
+    report: dict[str, Any] = {}  # what was compared; for people
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.tensorrt_version}-sm{self.sm}-{self.precision}"
+
+    @classmethod
+    def load(cls, path: Path) -> Engine:
+        """Raises DeploymentError naming the file and the fix."""
+        try:
+            engine = cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise DeploymentError(f"{path} cannot be read ({error.strerror})", fix=EXPORT_AGAIN) from error
+        except ValidationError as error:
+            names = ", ".join(".".join(map(str, problem["loc"])) or "the document" for problem in error.errors())
+            raise DeploymentError(f"{path}: {names} missing or wrong", fix=EXPORT_AGAIN) from error
+        if engine.format != FORMAT:
+            raise DeploymentError(f"{path} has format {engine.format}", limit=f"format = {FORMAT}", fix=EXPORT_AGAIN)
+        return engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """One kept build of one stage."""
+
+    folder: Path
+    engine: Engine
+    installed: bool
+    stale: bool  # the stage's ONNX file is another one by now
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+
+def graph_path(repository: Path, stage: EngineStage) -> Path:
+    """The exported graph of a stage."""
+    return repository / stage / "1" / ("denoiser.onnx" if stage == "denoiser" else "model.onnx")
+
+
+def plan_path(repository: Path, stage: EngineStage) -> Path:
+    """The installed engine of a stage; its `engine.json` lies beside it."""
+    return graph_path(repository, stage).with_suffix(".plan")
+
+
+def timing_cache_path(deployment: Deployment, tensorrt_version: str, sm: int) -> Path:
+    """What a builder learnt of the kernels of one GPU, for the next build."""
+    return deployment.path.parent / "engines.timing" / f"{tensorrt_version}-sm{sm}.cache"
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256, hex, of a file and of the weights beside it (`<file>.data`)."""
+    digest = hashlib.sha256()
+    for file in (path, path.with_name(f"{path.name}.data")):
+        if file == path or file.exists():
+            with file.open("rb") as stream:
+                hashlib.file_digest(stream, lambda: digest)
+    return digest.hexdigest()
+
+
+def keep(repository: Path, plan: bytes | memoryview, engine: Engine) -> Path:
+    """Put a build into its folder; one of the same name is replaced. Returns the folder."""
+    folder = repository / engine.stage / BUILDS / engine.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / PLAN_FILE) as path:
+        path.write_bytes(plan)
+    with replacing(folder / ENGINE_FILE) as path:
+        path.write_text(engine.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return folder
+
+
+def install(repository: Path, folders: Iterable[Path]) -> list[Engine]:
+    """Make kept builds the ones that are served; raises DeploymentError before any is touched where one is damaged."""
+    engines = [(folder, _whole(folder)) for folder in folders]
+    for folder, engine in engines:
+        place = plan_path(repository, engine.stage)
+        for name, target in ((PLAN_FILE, place), (ENGINE_FILE, place.with_name(ENGINE_FILE))):
+            with replacing(target) as path:
+                _link(folder / name, path)
+    return [engine for _, engine in engines]
+
+
+def builds_of(repository: Path, stage: EngineStage) -> list[Build]:
+    """The kept builds of a stage, the newest first."""
+    graph, place = graph_path(repository, stage), plan_path(repository, stage).with_name(ENGINE_FILE)
+    files = sorted((repository / stage / BUILDS).glob(f"*/{ENGINE_FILE}"))
+    onnx_sha256 = digest_of(graph) if files and graph.exists() else None
+    served = Engine.load(place).plan_sha256 if place.exists() else None
+    builds = [
+        Build(
+            folder=file.parent,
+            engine=engine,
+            installed=engine.plan_sha256 == served,
+            stale=engine.onnx_sha256 != onnx_sha256,
+        )
+        for file in files
+        for engine in (Engine.load(file),)
+    ]
+    return sorted(builds, key=lambda build: build.engine.built_at, reverse=True)
+
+
+def named(repository: Path, name: str, stages: Collection[EngineStage] = STAGES) -> list[Build]:
+    """Of each stage that has it, the build of that name; what a name begins with is enough where only one begins so.
+
+    Raises DeploymentError where no stage has one, or a stage has several.
+    """
+    found: list[Build] = []
+    known: set[str] = set()
+    for stage in stages:
+        builds = builds_of(repository, stage)
+        known |= {build.name for build in builds}
+        same = [build for build in builds if build.name == name]
+        same = same or [build for build in builds if build.name.startswith(f"{name}-")]
+        if len(same) > 1:
+            raise DeploymentError(
+                f"{stage} has {', '.join(build.name for build in same)}", fix=f"name one of them, for --model {stage}"
+            )
+        found += same
+    if not found:
+        raise DeploymentError(
+            f"no engine of {', '.join(stages)} is named {name}",
+            limit=f"known are {', '.join(sorted(known)) or 'none'}",
+            fix=f"name one of those, or build it: {EXPORT_AGAIN}",
+        )
+    return found
+
+
+def stages_on_tensorrt(deployment: Deployment) -> tuple[EngineStage, ...]:
+    """The stages that the deployment file runs by TensorRT, of the checkpoints that it names."""
+    gpu = deployment.gpu
+    if gpu is None:
+        return ()
+    here = {"vision_encoder": deployment.reads, "connector": deployment.reads}
+    chosen: dict[EngineStage, Any] = {
+        stage: getattr(gpu, stage) for stage in STAGES if here.get(stage, deployment.draws)
+    }
+    return tuple(stage for stage, table in chosen.items() if table is not None and table.runtime == "tensorrt")
+
+
+def check_installed(
+    deployment: Deployment, tensorrt_version: str, sm: int, models: Collection[str] | None = None
+) -> list[str]:
+    """What keeps the installed engines from being served here, each with its fix; of `models`, or of all.
+
+    `sm` is the compute capability x 10 of the GPU: 90 is that of an H100.
+    """
+    repository = deployment.repository_path
+    stages = (stage for stage in stages_on_tensorrt(deployment) if models is None or stage in models)
+    return [problem for stage in stages for problem in _problems(repository, stage, tensorrt_version, sm)]
+
+
+def _problems(repository: Path, stage: EngineStage, tensorrt_version: str, sm: int) -> list[str]:
+    place = plan_path(repository, stage)
+    build = f"build it here: {EXPORT_AGAIN}"
+    if not place.exists():
+        return [f"{place} is missing; {_other(repository, stage, tensorrt_version, sm) or build}"]
+    try:
+        engine = Engine.load(place.with_name(ENGINE_FILE))
+    except DeploymentError as error:
+        return [str(error)]
+    problems = []
+    if engine.tensorrt_version != tensorrt_version:
+        problems.append(f"was built by TensorRT {engine.tensorrt_version}, and this is {tensorrt_version}")
+    if engine.sm != sm:
+        problems.append(f"was built for compute capability {engine.sm / 10}, and this GPU has {sm / 10}")
+    if problems:
+        other = _other(repository, stage, tensorrt_version, sm)
+        return [f"{place} {problem}; {other or build}" for problem in problems]
+    graph = graph_path(repository, stage)
+    if digest_of(place) != engine.plan_sha256:
+        problems.append(f"{place} is not the file that its {ENGINE_FILE} tells of; proteus engines use {engine.name}")
+    if graph.exists() and digest_of(graph) != engine.onnx_sha256:
+        problems.append(f"{place} was built from another {graph.name} than is there now; {build}")
+    return problems
+
+
+def _other(repository: Path, stage: EngineStage, tensorrt_version: str, sm: int) -> str | None:
+    """How to install a kept build that fits this host, where there is one."""
+    for build in builds_of(repository, stage):
+        if (build.engine.tensorrt_version, build.engine.sm, build.stale) == (tensorrt_version, sm, False):
+            return f"a build that fits is kept: proteus engines use {build.name} --model {stage}"
+    return None
+
+
+def _whole(folder: Path) -> Engine:
+    engine, plan = Engine.load(folder / ENGINE_FILE), folder / PLAN_FILE
+    if not plan.exists() or digest_of(plan) != engine.plan_sha256:
+        raise DeploymentError(
+            f"{plan} is missing or is not the file that {ENGINE_FILE} tells of", fix=f"build it again: {EXPORT_AGAIN}"
+        )
+    return engine
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A name beside `target` that takes its place at the end of the block, at once, or is gone after an error."""
+    path = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield path
+        path.replace(target)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under another name, or a copy where the disk cannot; builds are replaced, never written into."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
