@@ -14,7 +14,8 @@ import pytest
 
 from proteus.errors import BrokenModel, DeadlineExceeded, InternalError, InvalidRequest, QueueFull, Unavailable
 from proteus.generation.engine import DenoiseEngine
-from proteus.generation.onnx_denoiser import OnnxDenoiser, Rows
+from proteus.generation.onnx_denoiser import OnnxDenoiser
+from proteus.generation.rows import Rows
 from proteus.generation.samplers import Trajectory
 from proteus.generation.step_batch import StepBatch
 from proteus.generation.task import Condition, DrawEvent, DrawFailure, Floats

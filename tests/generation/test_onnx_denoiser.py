@@ -11,7 +11,8 @@ import onnxruntime as ort
 import pytest
 
 from proteus.deployment import DeploymentError
-from proteus.generation.onnx_denoiser import MAX_KEPT_SIZES, OnnxDenoiser
+from proteus.generation.onnx_denoiser import OnnxDenoiser
+from proteus.generation.rows import MAX_KEPT_SIZES
 from proteus.generation.task import Condition, Floats
 from tests.generation.denoisers import CHANNELS, POOLED, TOKENS, WIDTH, manifest_of, save_sum, save_unlike_alone
 

@@ -19,12 +19,12 @@ from proteus.cost.draw import LatentGrid
 from proteus.errors import InternalError, ProteusError, Unavailable
 from proteus.generation.bucket import Drawing
 from proteus.generation.counts import Counts
+from proteus.generation.denoisers import ON_CPU, Placement, open_denoiser
 from proteus.generation.figures import DrawFigures
 from proteus.generation.fit import Fit
 from proteus.generation.guidance import branches
 from proteus.generation.live_picture import LivePicture
 from proteus.generation.noise import INITIAL, noise
-from proteus.generation.onnx_denoiser import OnnxDenoiser
 from proteus.generation.samplers import Sampler, Trajectory
 from proteus.generation.schedule import MAX_KEPT_GRIDS, NoiseSchedule
 from proteus.generation.step_batch import StepBatch, Turn
@@ -32,21 +32,20 @@ from proteus.generation.task import DrawEmit, DrawEvent, DrawFailure, DrawTask, 
 from proteus.limits import Denoiser
 from proteus.manifest import DrawManifest
 
-GRAPH = "denoiser.onnx"
 log = logging.getLogger(__name__)
 Outcome = tuple[LivePicture, DrawEvent | DrawFailure]
 
 
 class DenoiseEngine:
-    """`folder` holds denoiser.onnx; `manifest` is what its exporter wrote."""
+    """`folder` holds denoiser.onnx, .pt2 or .plan; `manifest` is what its exporter wrote."""
 
-    def __init__(self, folder: Path, manifest: DrawManifest, limits: Denoiser) -> None:
+    def __init__(self, folder: Path, manifest: DrawManifest, limits: Denoiser, placement: Placement = ON_CPU) -> None:
         self._manifest, self._max_rows = manifest, limits.max_rows
         self._fit = Fit(manifest)
         self._patch = LatentGrid.from_manifest(manifest).patch
         self._schedule = NoiseSchedule.of(manifest)
         self._sampler_on = lru_cache(MAX_KEPT_GRIDS)(Sampler)
-        self._denoiser = OnnxDenoiser(folder / GRAPH, manifest, max_rows=limits.max_rows, threads=limits.threads)
+        self._denoiser = open_denoiser(folder, manifest, limits, placement)
         self._counts = Counts()
         self._lock = threading.RLock()  # guards all below
         self._changed = threading.Condition(self._lock)

@@ -14,7 +14,7 @@ from proteus.errors import BrokenModel
 from proteus.generation.bucket import Drawing, Size
 from proteus.generation.counts import Moment, Spent
 from proteus.generation.guidance import combine
-from proteus.generation.onnx_denoiser import Rows
+from proteus.generation.rows import Rows
 from proteus.generation.samplers import Trajectory
 from proteus.generation.task import DrawEmit, DrawEnd, DrawEvent, DrawFailure, DrawFinish, DrawTask, Floats
 

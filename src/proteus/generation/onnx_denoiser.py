@@ -1,169 +1,64 @@
-"""The denoiser's graph, run on rows that are written in place into memory bound once.
-
-R rows of a call, Z latent channels, h and w sides in latents, T text tokens, E width of a text state, P width of the
-pooled text. A lone row may take other kernels, whose sums differ in the last bits; it is run twice in one call then.
-"""
+"""The denoiser's rows by ONNX Runtime, on the CPU or on one GPU. `denoiser.onnx` is the portable graph, in float32."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 
-from proteus.deployment import DeploymentError
-from proteus.generation.bucket import Size
-from proteus.generation.task import Condition, Floats
+from proteus.generation.rows import Call, RowDenoiser, check_inputs
+from proteus.generation.task import Floats
 from proteus.manifest import DrawManifest
 from proteus.onnx_session import open_session
 
-PAIR = 2  # the fewest rows that surely take the kernels of many
-TRIALS = 2  # noises on which one row is compared with itself beside another, once for each size
-MAX_KEPT_SIZES = 16  # whose memory is kept: a client chooses the size of its picture
+Place = tuple[str, int]  # onnxruntime's name of a kind of device, and its number
+HOST: Place = ("cpu", 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _TextRows:
-    """One memory for all calls: its shape does not depend on the size of a picture."""
+class OnnxDenoiser(RowDenoiser):
+    """Bound once to memory of the host; on a GPU, to memory there that each call copies the inputs to."""
 
-    states: Floats  # (R, T, E)
-    pooled: Floats | None  # (R, P)
-    timesteps: Floats  # (R,)
-    guidance: Floats | None  # (R,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rows:
-    """The call of one size and number of rows. What is written stays until another call of that size, or a text."""
-
-    num_rows: int
-    num_padded: int
-    latents: Floats  # (R, Z, h, w)
-    prediction: Floats  # (R, Z, h, w)
-    text: _TextRows
-    binding: ort.IOBinding
-
-    def write(
-        self, first: int, latent: Floats, timestep: float, conditions: Sequence[Condition], guidance: float
+    def __init__(
+        self, path: Path, manifest: DrawManifest, *, max_rows: int, threads: int, device: int | None = None
     ) -> None:
-        """The rows of one picture from `first` on: the same latent (Z, h, w) with each of its conditions."""
-        text = self.text
-        for row, condition in enumerate(conditions, first):
-            self.latents[row] = latent
-            text.timesteps[row] = timestep
-            text.states[row] = condition.states
-            if text.pooled is not None:
-                text.pooled[row] = condition.pooled
-            if text.guidance is not None:
-                text.guidance[row] = guidance
+        self._session = open_session(path, threads, device)
+        self._place = HOST if device is None else ("cuda", device)
+        check_inputs(path, {port.name for port in self._session.get_inputs()}, manifest)
+        super().__init__(manifest, max_rows=max_rows)
+
+    def _bind(self, inputs: Mapping[str, Floats], prediction: Floats) -> Call:
+        bind = on_host if self._place == HOST else on_device
+        return bind(self._session, self._place, inputs, prediction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _SizeRows:
-    """Of one size."""
-
-    latents: Floats  # (R, Z, h, w)
-    prediction: Floats  # (R, Z, h, w)
-    calls: dict[int, Rows]  # by number of rows; 1: on its own or doubled, whichever gives the bits of many
-
-
-class OnnxDenoiser:
-    """Not thread-safe: one thread writes rows and runs them."""
-
-    def __init__(self, path: Path, manifest: DrawManifest, *, max_rows: int, threads: int) -> None:
-        self._session = open_session(path, threads)
-        self._channels = manifest.latent_channels
-        self._max_rows = max_rows
-        self._text = _TextRows(
-            states=_zeros(max_rows, manifest.text_tokens, manifest.text_width),
-            pooled=_zeros(max_rows, manifest.pooled_width) if manifest.pooled_width else None,
-            timesteps=_zeros(max_rows),
-            guidance=_zeros(max_rows) if manifest.embedded_guidance else None,
-        )
-        self._sizes: OrderedDict[Size, _SizeRows] = OrderedDict()  # asked for last: at the end
-        wanted, found = {*self._text_inputs(), "latents"}, {port.name for port in self._session.get_inputs()}
-        if wanted != found:
-            raise DeploymentError(
-                f"{path} takes {', '.join(sorted(found))}",
-                limit=f"by its manifest {', '.join(sorted(wanted))}",
-                fix="export the checkpoint again",
-            )
-
-    def rows(self, size: Size, num_rows: int) -> Rows:
-        """The call to write, and then to run: the same one for the same arguments, unless many sizes came between."""
-        memory = self._memory(size)
-        if num_rows not in memory.calls:
-            memory.calls[num_rows] = self._lone(memory) if num_rows == 1 else self._bind(memory, num_rows)
-        return memory.calls[num_rows]
-
-    def run(self, rows: Rows) -> Floats:
-        """Predictions (R, Z, h, w), valid until the next call of this size."""
-        if rows.num_padded:
-            self._pad(rows)
-        self._session.run_with_iobinding(rows.binding)
-        return rows.prediction
-
-    def _memory(self, size: Size) -> _SizeRows:
-        if size in self._sizes:
-            self._sizes.move_to_end(size)
-            return self._sizes[size]
-        if len(self._sizes) == MAX_KEPT_SIZES:
-            self._sizes.popitem(last=False)
-        shape = (self._max_rows, self._channels, *size)
-        memory = self._sizes[size] = _SizeRows(latents=_zeros(*shape), prediction=_zeros(*shape), calls={})
-        return memory
-
-    def _lone(self, memory: _SizeRows) -> Rows:
-        """One row as it is, where it gives the bits that it gives beside another; doubled elsewhere.
-
-        Kernels follow shapes, not values, so a few noises tell. What is written into the rows is lost.
-        """
-        alone, doubled = self._bind(memory, 1), self._bind(memory, 1, num_padded=PAIR - 1)
-        noise = np.random.default_rng(0)
-        for _ in range(TRIALS):
-            for array in (memory.latents, *self._text_inputs().values()):
-                array[0] = noise.standard_normal(array.shape[1:])
-            once = self.run(alone).copy()
-            if not np.array_equal(once.view(np.uint32), self.run(doubled).view(np.uint32)):
-                return doubled
-        return alone
-
-    def _bind(self, memory: _SizeRows, num_rows: int, num_padded: int = 0) -> Rows:
-        bound = num_rows + num_padded
-        binding = self._session.io_binding()
-        for name, array in {"latents": memory.latents, **self._text_inputs()}.items():
-            _bind(binding.bind_input, name, array[:bound])
-        _bind(binding.bind_output, "prediction", memory.prediction[:bound])
-        return Rows(
-            num_rows=num_rows,
-            num_padded=num_padded,
-            latents=memory.latents,
-            prediction=memory.prediction[:num_rows],
-            text=self._text,
-            binding=binding,
-        )
-
-    def _text_inputs(self) -> dict[str, Floats]:
-        text = self._text
-        given = {
-            "timestep": text.timesteps,
-            "text_states": text.states,
-            "pooled": text.pooled,
-            "guidance": text.guidance,
-        }
-        return {name: array for name, array in given.items() if array is not None}
-
-    def _pad(self, rows: Rows) -> None:
-        for array in (rows.latents, *self._text_inputs().values()):
-            array[rows.num_rows : PAIR] = array[:1]
+def on_host(session: ort.InferenceSession, place: Place, inputs: Mapping[str, Floats], prediction: Floats) -> Call:
+    """A call on the arrays themselves: nothing is copied."""
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_input(name, *place, np.float32, array.shape, array.ctypes.data)
+    _bind_prediction(binding, prediction)
+    return lambda: session.run_with_iobinding(binding)
 
 
-def _zeros(*shape: int) -> Floats:
-    return np.zeros(shape, dtype=np.float32)
+def on_device(session: ort.InferenceSession, place: Place, inputs: Mapping[str, Floats], prediction: Floats) -> Call:
+    """A call on memory at `place`. The runtime reads what is bound from the host only once, when it is bound."""
+    binding = session.io_binding()
+    there = {name: ort.OrtValue.ortvalue_from_numpy(array, *place) for name, array in inputs.items()}
+    for name, value in there.items():
+        binding.bind_ortvalue_input(name, value)
+    _bind_prediction(binding, prediction)
+
+    def call() -> None:
+        for name, value in there.items():
+            value.update_inplace(inputs[name])
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return call
 
 
-def _bind(bind: Callable[..., None], name: str, array: Floats) -> None:
-    bind(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+def _bind_prediction(binding: ort.IOBinding, prediction: Floats) -> None:
+    """The runtime copies what a GPU computed to where it is bound."""
+    binding.bind_output("prediction", *HOST, np.float32, prediction.shape, prediction.ctypes.data)
