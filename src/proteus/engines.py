@@ -42,6 +42,8 @@ class Engine(BaseModel):
     plan_bytes: int
     built_at: str  # UTC, ISO 8601
     build_s: float
+    optimization_level: int
+    workspace_bytes: int
     report: dict[str, Any] = {}  # what was compared; for people
 
     @property
