@@ -6,6 +6,7 @@ folder. Nothing here needs TensorRT.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -18,11 +19,13 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proteus.deployment import Deployment, DeploymentError
+from proteus.limits_gpu import Precision
 
 EngineStage = Literal["vision_encoder", "connector", "text_encoder", "denoiser", "vae_decoder"]
 STAGES: tuple[EngineStage, ...] = get_args(EngineStage)
 BUILDS, ENGINE_FILE, PLAN_FILE = "engines", "engine.json", "model.plan"
 FORMAT = 1
+_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 EXPORT_AGAIN = "make export CHECKPOINT=folder TARGET=tensorrt"
 
 
@@ -35,7 +38,7 @@ class Engine(BaseModel):
     stage: EngineStage
     tensorrt_version: str
     sm: int  # compute capability x 10
-    precision: str
+    precision: Precision
     profiles: list[dict[str, Any]]  # name, and min, opt, max of each input
     onnx_sha256: str  # of the exported graph and its weights
     plan_sha256: str
@@ -105,12 +108,11 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def keep(repository: Path, plan: bytes | memoryview, engine: Engine) -> Path:
-    """Put a build into its folder; one of the same name is replaced. Returns the folder."""
+def keep(repository: Path, plan: Path, engine: Engine) -> Path:
+    """Move a plan into the folder of its build; one of the same name is replaced. Returns the folder."""
     folder = repository / engine.stage / BUILDS / engine.name
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / PLAN_FILE) as path:
-        path.write_bytes(plan)
+    plan.replace(folder / PLAN_FILE)
     with replacing(folder / ENGINE_FILE) as path:
         path.write_text(engine.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return folder
@@ -194,6 +196,22 @@ def check_installed(
     repository = deployment.repository_path
     stages = (stage for stage in stages_on_tensorrt(deployment) if models is None or stage in models)
     return [problem for stage in stages for problem in _problems(repository, stage, tensorrt_version, sm)]
+
+
+def compute_capability(device: int = 0) -> int | None:
+    """That of a GPU x 10, as the driver tells it: 90 of an H100; None where there is no driver or no such device."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    handle, value, version = ctypes.c_int(), ctypes.c_int(), 0
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(handle), device):
+        return None
+    for attribute in _CAPABILITY:
+        if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle):
+            return None
+        version = 10 * version + value.value
+    return version
 
 
 def _problems(repository: Path, stage: EngineStage, tensorrt_version: str, sm: int) -> list[str]:

@@ -5,7 +5,7 @@ Their order is fixed: `configs/gpu.pbtxt` names them by number. N is the batch, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,15 @@ def profiles_of(deployment: Deployment, stage: EngineStage) -> tuple[Profile, ..
     return _PROFILES[stage](deployment)
 
 
+def fitting(profiles: Sequence[Profile], shapes: Mapping[str, Shape]) -> int | None:
+    """The number of the first profile that takes these shapes, by input: that of the size before the one of any."""
+    for number, profile in enumerate(profiles):
+        spans = {name: profile.shapes.get(name) for name in shapes}
+        if all(span is not None and _within(shapes[name], span) for name, span in spans.items()):
+            return number
+    return None
+
+
 def written(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
     """As `engine.json` has them."""
     return [
@@ -73,6 +82,13 @@ def sizes_of(limits: DrawLimits) -> tuple[tuple[int, int], ...]:
     first = -(-limits.min_side_px // step) * step
     sides = range(first, limits.max_side_px + 1, step)
     return tuple((width, height) for height in sides for width in sides if width * height <= limits.max_pixels)
+
+
+def _within(shape: Shape, span: Span) -> bool:
+    least, _, most = span
+    return len(shape) == len(least) and all(
+        low <= dim <= high for low, dim, high in zip(least, shape, most, strict=True)
+    )
 
 
 def _vision_encoder(deployment: Deployment) -> tuple[Profile, ...]:
