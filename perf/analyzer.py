@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proteus.contract import ModelSpec
 from proteus.launcher.failure import LaunchFailed
-from proteus.launcher.layout import Wheel
+from proteus.launcher.installation import Installation
 
 REQUIREMENT = "tritonclient==2.51.0"
 # Name it asks the loader for -> the copy that comes with the server's wheel.
@@ -66,7 +66,7 @@ class Analyzer:
         for name, pattern in LIBRARIES.items():
             link = analyzer.libraries / name
             link.unlink(missing_ok=True)
-            link.symlink_to(_only(Wheel.find().libraries, pattern))
+            link.symlink_to(_only(Installation.find().libraries, pattern))
         return analyzer
 
     def measure(self, spec: ModelSpec, url: str, input_data: Path, *, concurrency: int, window_ms: int) -> Measured:

@@ -17,6 +17,7 @@ LlmRuntime = Literal["tensorrt_llm", "onnxruntime"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
 Device = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+ENCODE_RESOURCE = "encode"  # of Triton's rate limiter; an execution of a media stage holds one of its device's
 
 
 class GpuStage(Section):
@@ -69,6 +70,20 @@ class Gpu(Section):
         if len(set(self.devices)) < len(self.devices):
             raise ValueError(f"devices = {self.devices} names one twice")
         return self
+
+    def stages(self) -> dict[str, GpuStage]:
+        """The media stages that the file names, by the name of their model."""
+        named = {
+            "vision_encoder": self.vision_encoder,
+            "connector": self.connector,
+            "text_encoder": self.text_encoder,
+            "vae_decoder": self.vae_decoder,
+        }
+        return {name: stage for name, stage in named.items() if stage is not None}
+
+    def resources(self) -> dict[str, int]:
+        """Of Triton's rate limiter: so many on each of `devices`."""
+        return {ENCODE_RESOURCE: self.encodes_at_once}
 
 
 class EncoderPool(Section):

@@ -2,43 +2,48 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from proteus.launcher import LaunchFailed, layout
-from proteus.launcher.ports import Ports
+from proteus.launcher.installation import PYTHON_BACKEND_FILES, STUB, Installation
+
+OURS = {model.parent.name for model in (layout.HERE / "backends").glob("*/model.py")}
 
 
-@pytest.fixture
-def wheel(tmp_path: Path) -> layout.Wheel:
-    """A wheel of empty files."""
-    root = tmp_path / "site-packages" / "pytriton" / "tritonserver"
-    wheel = layout.Wheel(
-        tritonserver=root / "bin" / "tritonserver",
-        libraries=tmp_path / "site-packages" / "nvidia_pytriton.libs",
-        python_backend=root / "backends" / "python",
-        stub=root / "python_backend_stubs" / "3.11" / layout.STUB,
-        caches=root / "caches",
-    )
-    for file in (wheel.stub, *(wheel.python_backend / name for name in layout.PYTHON_BACKEND_FILES)):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o644)
-    return wheel
-
-
-def test_backends_folder_holds_both_backends_and_an_executable_stub(wheel: layout.Wheel, tmp_path: Path) -> None:
+def test_backends_folder_holds_python_ours_and_an_executable_stub(wheel: Installation, tmp_path: Path) -> None:
     folder = tmp_path / "backends"
     layout.lay_out_backends(folder, wheel)
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert files == {f"python/{name}" for name in (*layout.PYTHON_BACKEND_FILES, layout.STUB)} | {
-        "onnxruntime/model.py"
-    }
-    assert os.access(folder / "python" / layout.STUB, os.X_OK)
+    python = {f"python/{name}" for name in (*PYTHON_BACKEND_FILES, STUB)}
+    assert files == python | {f"{name}/model.py" for name in OURS}
+    assert os.access(folder / "python" / STUB, os.X_OK)
+    assert "onnxruntime" in OURS
 
 
-def test_environment_puts_this_python_first_and_one_thread_each(wheel: layout.Wheel) -> None:
+def test_native_backends_are_linked_and_go_before_ours_of_that_name(container: Path, tmp_path: Path) -> None:
+    """Triton looks for a backend's libraries where its files really are: beside them lies what they need."""
+    folder = tmp_path / "backends"
+    layout.lay_out_backends(folder, Installation.find(container))
+    assert {path.name for path in folder.iterdir()} == {"python", "tensorrt"} | OURS
+    for name in ("onnxruntime", "tensorrt"):
+        assert (
+            folder / name / f"libtriton_{name}.so"
+        ).resolve() == container / "backends" / name / f"libtriton_{name}.so"
+        assert not (folder / name / "model.py").exists()
+    assert (folder / "tensorrt" / "libnvinfer_beside.so").is_file()
+    for name in OURS - {"onnxruntime"}:
+        assert (folder / name / "model.py").is_file()
+
+
+def test_ours_stands_in_for_a_native_backend_that_an_image_lacks(container: Path, tmp_path: Path) -> None:
+    (container / "backends" / "onnxruntime" / "libtriton_onnxruntime.so").unlink()
+    layout.lay_out_backends(tmp_path / "backends", Installation.find(container))
+    assert (tmp_path / "backends" / "onnxruntime" / "model.py").is_file()
+
+
+def test_environment_puts_this_python_first_and_one_thread_each(wheel: Installation) -> None:
     inherited = {"PATH": "/bin", "HOME": "/home/x", "PYTHONHOME": "/elsewhere", "OMP_NUM_THREADS": "64"}
     environment = layout.environment(wheel, inherited)
     assert environment["PATH"] == f"{sys.prefix}/bin:/bin"
@@ -47,45 +52,16 @@ def test_environment_puts_this_python_first_and_one_thread_each(wheel: layout.Wh
     assert "PYTHONHOME" not in environment
 
 
-def test_memory_is_given_back_soon_unless_the_operator_says_otherwise(wheel: layout.Wheel) -> None:
+@pytest.mark.parametrize("inherited", [{}, {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/opt/hpcx/lib"}])
+def test_an_installed_server_finds_its_libraries_as_inherited(container: Path, inherited: dict[str, str]) -> None:
+    environment = layout.environment(Installation.find(container), inherited)
+    assert environment.get("LD_LIBRARY_PATH") == inherited.get("LD_LIBRARY_PATH")
+
+
+def test_memory_is_given_back_soon_unless_the_operator_says_otherwise(wheel: Installation) -> None:
     assert layout.environment(wheel, {}).items() >= layout.FREE_SOON.items()
     environment = layout.environment(wheel, {"MALLOC_ARENA_MAX": "16"})
     assert environment.items() >= {**layout.FREE_SOON, "MALLOC_ARENA_MAX": "16"}.items()
-
-
-def command_of(wheel: layout.Wheel, *, models: Sequence[str] = (), response_cache_bytes: int = 0) -> list[str]:
-    return layout.command(
-        wheel,
-        repository=Path("/models"),
-        models=models,
-        backends=Path("/backends"),
-        ports=Ports(http=1, grpc=2, metrics=3),
-        response_cache_bytes=response_cache_bytes,
-        shm_prefix="mine",
-    )
-
-
-def test_command_binds_every_port_to_loopback(wheel: layout.Wheel) -> None:
-    command = command_of(wheel)
-    for name in ("http", "grpc", "metrics"):
-        assert f"--{name}-address=127.0.0.1" in command
-    assert "--backend-config=python,shm-region-prefix-name=mine" in command
-    assert "--grpc-infer-allocation-pool-size=0" in command, "no request's memory is kept when it has ended"
-    assert not any("cache" in argument for argument in command)
-    assert not any("load" in argument for argument in command), "all that is in the repository"
-
-
-def test_command_asks_for_the_response_cache_when_it_has_a_size(wheel: layout.Wheel) -> None:
-    assert "--cache-config=local,size=1024" in command_of(wheel, response_cache_bytes=1024)
-
-
-def test_command_loads_the_models_named_and_lets_nobody_change_that(wheel: layout.Wheel) -> None:
-    """To load only some, Triton has to allow clients to load and unload: a key that nobody knows forbids it."""
-    first, second = (command_of(wheel, models=("chat", "llm")) for _ in range(2))
-    assert {"--model-control-mode=explicit", "--load-model=chat", "--load-model=llm"} <= set(first)
-    for option in ("--http-restricted-api", "--grpc-restricted-protocol"):
-        keys = {argument for argument in (*first, *second) if argument.startswith(f"{option}=model-repository:")}
-        assert len(keys) == 2, "another one for each server"
 
 
 def test_missing_libpython_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

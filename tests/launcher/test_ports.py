@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import socket
 
-from proteus.launcher import ports
+import pytest
+
+from proteus.launcher import LaunchFailed, ports
 
 
 def test_given_ports_are_kept_and_the_others_are_free_and_different() -> None:
@@ -15,10 +17,26 @@ def test_given_ports_are_kept_and_the_others_are_free_and_different() -> None:
 
 def test_a_port_somebody_listens_on_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        assert not ports.is_free(listening.getsockname()[1])
+        port = listening.getsockname()[1]
+        assert not ports.is_free(port)
+        assert not ports.is_free(port, "0.0.0.0"), "nor for a server that listens everywhere"
 
 
-def test_urls_name_loopback() -> None:
-    chosen = ports.Ports(http=1, grpc=2, metrics=3)
-    assert (chosen.http_url, chosen.grpc_url) == ("127.0.0.1:1", "127.0.0.1:2")
-    assert chosen.metrics_url == "http://127.0.0.1:3/metrics"
+@pytest.mark.parametrize(
+    ("host", "from_here"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")]
+)
+def test_urls_name_an_address_that_this_machine_reaches(host: str, from_here: str) -> None:
+    chosen = ports.Ports(http=1, grpc=2, metrics=3, host=host)
+    assert (chosen.http_url, chosen.grpc_url) == (f"{from_here}:1", f"{from_here}:2")
+    assert chosen.metrics_url == f"http://{from_here}:3/metrics"
+
+
+@pytest.mark.parametrize(("host", "is_loopback"), [("127.0.0.1", True), ("0.0.0.0", False), ("10.1.2.3", False)])
+def test_only_loopback_is_loopback(host: str, is_loopback: bool) -> None:
+    assert ports.is_loopback(host) is is_loopback
+
+
+@pytest.mark.parametrize("host", ["", "localhost", "::", "10.1.2"])
+def test_an_address_that_is_none_is_refused(host: str) -> None:
+    with pytest.raises(LaunchFailed, match=r"an IPv4 address.*0\.0\.0\.0"):
+        ports.is_loopback(host)

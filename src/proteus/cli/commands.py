@@ -17,6 +17,7 @@ from proteus import __version__
 from proteus.cli.caches import caches
 from proteus.cli.contract import contract_table, file_contract
 from proteus.cli.draw import draw
+from proteus.cli.engines import engines
 from proteus.cli.plainly import told_plainly
 from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill, bill_json
@@ -24,6 +25,10 @@ from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
 from proteus.client.printable import printable
 from proteus.client.wire import MODELS, Model
+from proteus.deployment import Pool
+from proteus.launcher.installation import FOLDER_VARIABLE
+from proteus.launcher.ports import LOOPBACK
+from proteus.launcher.repository import Hardware
 from proteus.limits import SamplerName, TierName
 
 app = typer.Typer(
@@ -49,15 +54,28 @@ def main() -> None:
 @app.command()
 def serve(
     deployment: DeploymentFile = DEMO_DEPLOYMENT,
+    pool: Annotated[Pool, typer.Option(help="Of a fleet, the models that this server has.")] = "all",
+    hardware: Annotated[Hardware, typer.Option(help="gpu: as <model>/configs/gpu.pbtxt says.")] = "cpu",
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8001,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8002,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen on, in a private network.")] = LOOPBACK,
+    tritonserver: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            envvar=FOLDER_VARIABLE,
+            help="Folder of an installed one, such as /opt/tritonserver; by default the embedded one runs.",
+            show_default=False,
+        ),
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
     trace_url: Annotated[str | None, typer.Option(help="Send traces to this collector, OTLP over HTTP.")] = None,
     trace_file: Annotated[Path | None, typer.Option(help="Or write Triton's own, as JSON.", show_default=False)] = None,
     trace_rate: Annotated[int, typer.Option(min=1, help="Trace one request in so many.")] = 1,
 ) -> None:
-    """Run the server on the loopback interface until Ctrl-C."""
+    """Run the server, on the loopback interface unless --host says otherwise, until Ctrl-C."""
     from proteus.configs import warning
     from proteus.launcher import Tracing
     from proteus.launcher import serve as run_server
@@ -67,9 +85,13 @@ def serve(
             typer.echo(stale, err=True)
         status = run_server(
             deployment,
+            pool=pool,
+            hardware=hardware,
             http_port=http_port or None,
             grpc_port=grpc_port or None,
             metrics_port=metrics_port or None,
+            host=host,
+            tritonserver=tritonserver,
             log=log,
             tracing=Tracing(url=trace_url, file=trace_file, rate=trace_rate),
         )
@@ -122,6 +144,7 @@ def ask(
 
 app.command()(draw)
 app.command()(caches)
+app.add_typer(engines, name="engines")
 
 
 @app.command()

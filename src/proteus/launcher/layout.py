@@ -1,29 +1,18 @@
-"""Where the embedded server's pieces are, and how they are put together for one server.
-
-Knows the wheel (nvidia-pytriton) that carries tritonserver; knows nothing of deployments.
-"""
+"""The folder of backends and the environment of one server; knows nothing of deployments."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import secrets
 import shutil
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from proteus.launcher.failure import LaunchFailed
-from proteus.launcher.ports import LOOPBACK, Ports
-from proteus.launcher.tracing import OFF, Tracing
+from proteus.launcher.installation import PYTHON_BACKEND_FILES, STUB, Installation
 
 HERE = Path(__file__).parent
-PYTHON_BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
-STUB = "triton_python_backend_stub"
-SHM_DEFAULT_BYTES = SHM_GROWTH_BYTES = 1 << 20
-EXIT_TIMEOUT_S = 1
 # The allocator gives a large buffer back when it is freed, and has few heaps to keep the others in: else the server and
 # the door grow with every burst, and keep twice what they need. An operator's own values go first.
 FREE_SOON = {
@@ -32,38 +21,6 @@ FREE_SOON = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 17),
 }
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
-    """The pieces of the installed wheel."""
-
-    tritonserver: Path
-    libraries: Path
-    python_backend: Path
-    stub: Path
-    caches: Path
-
-    @staticmethod
-    def find() -> Wheel:
-        """Raises LaunchFailed when the wheel, or a stub for this Python version, is not installed."""
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        spec = importlib.util.find_spec("pytriton")
-        if spec is None or spec.origin is None:
-            raise LaunchFailed("the embedded tritonserver is not installed", fix="pip install nvidia-pytriton==0.7.0")
-        package = Path(spec.origin).parent
-        root = package / "tritonserver"
-        stub = root / "python_backend_stubs" / version / STUB
-        if not stub.is_file():
-            known = ", ".join(sorted(folder.name for folder in (root / "python_backend_stubs").iterdir()))
-            raise LaunchFailed(f"no backend stub for Python {version}", fix=f"use one of Python {known}")
-        return Wheel(
-            tritonserver=root / "bin" / "tritonserver",
-            libraries=package.parent / "nvidia_pytriton.libs",
-            python_backend=root / "backends" / "python",
-            stub=stub,
-            caches=root / "caches",
-        )
 
 
 def find_libpython() -> Path:
@@ -82,26 +39,34 @@ def find_libpython() -> Path:
     )
 
 
-def lay_out_backends(folder: Path, wheel: Wheel) -> None:
-    """Fills `folder` with the `python` backend of the wheel and our own Python-based ones (backends/).
+def lay_out_backends(folder: Path, installation: Installation) -> None:
+    """Fills `folder` with the `python` backend, our own Python-based ones (backends/), and links to the native ones.
 
-    Copies, not links: Triton takes the folder of a backend from the resolved path of its files.
+    Triton takes the folder of a backend from the resolved path of its files: what was put together here is copied, what
+    is whole where it is installed is linked. Where there is a native backend, it takes the place of ours of that name.
     """
     python = folder / "python"
     python.mkdir(parents=True)
     for name in PYTHON_BACKEND_FILES:
-        shutil.copy(wheel.python_backend / name, python / name)
-    shutil.copy(wheel.stub, python / STUB)
+        shutil.copy(installation.python_backend / name, python / name)
+    shutil.copy(installation.stub, python / STUB)
     (python / STUB).chmod(0o755)
+    native = {name: path for name, path in installation.native().items() if name != python.name}
+    for name, path in native.items():
+        (folder / name).symlink_to(path, target_is_directory=True)
     for model in sorted((HERE / "backends").glob("*/model.py")):
+        if model.parent.name in native:
+            continue
         own = folder / model.parent.name
         own.mkdir()
         shutil.copy(model, own / model.name)
 
 
-def environment(wheel: Wheel, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the server, which its stubs inherit: this Python, this package, one thread each."""
-    libraries = [str(wheel.libraries), str(find_libpython())]
+def environment(installation: Installation, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the server, which its stubs inherit: this Python, this package, one thread each.
+
+    An installed tritonserver finds its libraries as it was inherited.
+    """
     package_parent = HERE.parent.parent
     inherited_python = inherited.get("PYTHONPATH", "")
     python_path = [inherited_python] if inherited_python else []
@@ -109,61 +74,11 @@ def environment(wheel: Wheel, inherited: Mapping[str, str]) -> dict[str, str]:
         python_path.insert(0, str(package_parent))
     own = {
         "PATH": os.pathsep.join([str(Path(sys.prefix, "bin")), inherited.get("PATH", os.defpath)]),
-        "LD_LIBRARY_PATH": os.pathsep.join(libraries),
         "PYTHONPATH": os.pathsep.join(python_path),
         "TOKENIZERS_PARALLELISM": "false",
         **dict.fromkeys(ONE_THREAD, "1"),
     }
+    if installation.libraries is not None:
+        own["LD_LIBRARY_PATH"] = os.pathsep.join([str(installation.libraries), str(find_libpython())])
     dropped = {"PYTHONHOME", "PYTHONSTARTUP"}
     return {name: value for name, value in {**FREE_SOON, **inherited, **own}.items() if name not in dropped}
-
-
-def command(
-    wheel: Wheel,
-    *,
-    repository: Path,
-    models: Sequence[str],
-    backends: Path,
-    ports: Ports,
-    response_cache_bytes: int,
-    shm_prefix: str,
-    tracing: Tracing = OFF,
-) -> list[str]:
-    """The command line of tritonserver: loopback only, `models` of `repository`, as configured there; none: all."""
-    cache = [f"--cache-directory={wheel.caches}", f"--cache-config=local,size={response_cache_bytes}"]
-    return [
-        str(wheel.tritonserver),
-        f"--model-repository={repository}",
-        f"--backend-directory={backends}",
-        f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
-        f"--backend-config=python,shm-default-byte-size={SHM_DEFAULT_BYTES}",
-        f"--backend-config=python,shm-growth-byte-size={SHM_GROWTH_BYTES}",
-        # The configurations are complete; completing them would start every stub twice.
-        "--disable-auto-complete-config",
-        f"--http-address={LOOPBACK}",
-        f"--http-port={ports.http}",
-        f"--grpc-address={LOOPBACK}",
-        f"--grpc-port={ports.grpc}",
-        f"--metrics-address={LOOPBACK}",
-        f"--metrics-port={ports.metrics}",
-        "--allow-gpu-metrics=false",
-        "--pinned-memory-pool-byte-size=0",
-        f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
-        # Those that are kept for the next requests keep the memory of the largest ones they ever were.
-        "--grpc-infer-allocation-pool-size=0",
-        *(cache if response_cache_bytes else []),
-        *tracing.arguments(),
-        *(_only(models) if models else []),
-    ]
-
-
-def _only(models: Sequence[str]) -> list[str]:
-    """Load these and no others. Triton then lets clients load and unload models: nobody has the key that takes."""
-    closed = f"model-repository:proteus-key={secrets.token_hex(16)}"
-    loaded = [f"--load-model={model}" for model in models]
-    return [
-        "--model-control-mode=explicit",
-        f"--http-restricted-api={closed}",
-        f"--grpc-restricted-protocol={closed}",
-        *loaded,
-    ]

@@ -6,19 +6,28 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from proteus.errors import ProteusError
+from proteus.launcher.ports import LOOPBACK
+from proteus.launcher.repository import Hardware
 from proteus.launcher.server import Server
 from proteus.launcher.tracing import OFF, Tracing
+
+if TYPE_CHECKING:
+    from proteus.deployment import Pool
 
 
 def serve(
     deployment: Path,
     *,
+    pool: Pool = "all",
+    hardware: Hardware = "cpu",
     http_port: int | None = 8000,
     grpc_port: int | None = 8001,
     metrics_port: int | None = 8002,
+    host: str = LOOPBACK,
+    tritonserver: Path | None = None,
     log: Path | None = None,
     tracing: Tracing = OFF,
 ) -> int:
@@ -31,9 +40,13 @@ def serve(
     try:
         server = Server(
             deployment,
+            pool=pool,
+            hardware=hardware,
             http_port=http_port,
             grpc_port=grpc_port,
             metrics_port=metrics_port,
+            host=host,
+            tritonserver=tritonserver,
             log=log or Path("var", f"server-{http_port or 'any'}.log"),
             show_progress=True,
             tracing=tracing,

@@ -10,26 +10,28 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from rich.console import Console
 
 from proteus.launcher import layout, ports
+from proteus.launcher.command import command
 from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.guardian import remove_folder
+from proteus.launcher.installation import Installation
 from proteus.launcher.log import count_loaded, error_lines, read_from
 from proteus.launcher.ports import LOOPBACK, Ports
 from proteus.launcher.process import ServerProcess
+from proteus.launcher.repository import Hardware, Options, Repository
 from proteus.launcher.tracing import OFF, Tracing
 from proteus.launcher.watch import RestartBudget, RestartPolicy, find_death
 
 if TYPE_CHECKING:
-    from proteus.deployment import Deployment
+    from proteus.deployment import Deployment, Pool
 
 logger = logging.getLogger("proteus.launcher")
 
@@ -39,52 +41,12 @@ PORT_ATTEMPTS = 3
 PORT_TAKEN = "already in use"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
-    """What the launcher needs to know of a deployment."""
-
-    path: Path
-    models: tuple[str, ...] = ()  # to serve; none: whatever is there
-    response_cache_bytes: int = 0
-    cores: int | None = None
-
-    @staticmethod
-    def of(deployment: Deployment | Path | Repository) -> Repository:
-        """Reads the deployment file when given its path."""
-        if isinstance(deployment, Repository):
-            return deployment
-        from proteus.deployment import Deployment
-
-        loaded = Deployment.load(deployment) if isinstance(deployment, Path) else deployment
-        return Repository(
-            path=loaded.repository_path,
-            models=loaded.models,
-            response_cache_bytes=loaded.cache.response_cache_bytes,
-            cores=loaded.cores,
-        )
-
-    def count_models(self) -> int:
-        return len(self.models) or sum(1 for _ in self.path.glob("*/config.pbtxt"))
-
-
-class Options(TypedDict, total=False):
-    """How to run a server; see `Server`."""
-
-    http_port: int | None
-    grpc_port: int | None
-    metrics_port: int | None
-    log: Path | None
-    watch: bool
-    restart_policy: RestartPolicy
-    show_progress: bool
-    ready_timeout_s: float
-    tracing: Tracing
-
-
 class Server:
-    """Serves a deployment on loopback until stopped; a context manager.
+    """Serves a deployment on loopback, or at `host`, until stopped; a context manager.
 
     `deployment` is a loaded deployment, the path of its file, or a plain `Repository`. Ports not given are chosen.
+    Of a fleet, the server has the models of its `pool`. `tritonserver` is the folder of an installed one; by default
+    the embedded one runs.
     `log` receives the server's log; without it the log lives as long as the server. With `watch`, a server that lost
     a backend stub is killed and started again on the same ports, which fails all requests in flight.
     """
@@ -93,9 +55,13 @@ class Server:
         self,
         deployment: Deployment | Path | Repository,
         *,
+        pool: Pool = "all",
+        hardware: Hardware = "cpu",
         http_port: int | None = None,
         grpc_port: int | None = None,
         metrics_port: int | None = None,
+        host: str = LOOPBACK,
+        tritonserver: Path | None = None,
         log: Path | None = None,
         watch: bool = True,
         restart_policy: RestartPolicy = RestartPolicy(),  # noqa: B008 - frozen
@@ -103,10 +69,12 @@ class Server:
         ready_timeout_s: float = 120.0,
         tracing: Tracing = OFF,
     ) -> None:
-        self.repository = Repository.of(deployment)
+        self.repository = Repository.of(deployment, pool=pool, hardware=hardware)
         self.restarts = 0
-        self._given = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
-        self._ports = ports.choose(**self._given)
+        self._is_open = not ports.is_loopback(host)
+        self._host, self._given = host, {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
+        self._ports = ports.choose(**self._given, host=host)
+        self._tritonserver = tritonserver
         self._log_given = log
         self._watch = watch
         self._restart_policy = restart_policy
@@ -156,7 +124,7 @@ class Server:
             process is not None
             and self._ready.is_set()
             and find_death(process.pid, self._stubs) is None
-            and _answers_ready(self._ports.http)
+            and _answers_ready(self._ports)
         )
 
     def start(self) -> Self:
@@ -168,12 +136,14 @@ class Server:
             raise LaunchFailed("the server is already started", fix="stop() it first, or make another Server")
         self._stopping.clear()
         self._ended.clear()
-        self._warn_of_few_cores()
+        installation = Installation.find(self._tritonserver)
+        notes = [] if self.repository.gpu is None else self.repository.gpu.check(installation)
         self._folder = Path(tempfile.mkdtemp(prefix="proteus-"))
         try:
-            layout.lay_out_backends(self._folder / "backends", layout.Wheel.find())
+            layout.lay_out_backends(self._folder / "backends", installation)
             self.log.parent.mkdir(parents=True, exist_ok=True)
             self.log.write_bytes(b"")
+            self._warn(notes)
             self._start_on_free_ports()
         except BaseException:
             self._end_process()
@@ -226,10 +196,14 @@ class Server:
             raise LaunchFailed("the server is not started", fix="call start() first")
         return self._folder
 
-    def _warn_of_few_cores(self) -> None:
+    def _warn(self, notes: list[str]) -> None:
         cores = len(os.sched_getaffinity(0))
         if self.repository.cores is not None and cores < self.repository.cores:
-            self._note(f"this machine has {cores} cores, the deployment expects {self.repository.cores}", warn=True)
+            notes = [*notes, f"this machine has {cores} cores, the deployment expects {self.repository.cores}"]
+        if self._is_open:
+            notes = [*notes, f"listening on {self._host}: only for a private network, Triton's ports have no password"]
+        for note in notes:
+            self._note(note, warn=True)
 
     def _start_on_free_ports(self) -> None:
         for _ in range(PORT_ATTEMPTS - 1):
@@ -239,7 +213,7 @@ class Server:
                 if PORT_TAKEN not in str(failure) or None not in self._given.values():
                     raise
                 self._kill_process()
-                self._ports = ports.choose(**self._given)
+                self._ports = ports.choose(**self._given, host=self._host)
             else:
                 return
         self._start_process()
@@ -247,14 +221,14 @@ class Server:
     def _start_process(self) -> None:
         folder = self._own_folder()
         for name, port in self._ports.items():
-            if not ports.is_free(port):
+            if not ports.is_free(port, self._host):
                 raise LaunchFailed(
                     f"{name} port {port} is {PORT_TAKEN}", fix="give another one, or none to have one chosen"
                 )
-        wheel = layout.Wheel.find()
+        installation = Installation.find(self._tritonserver)
         prefix = f"{folder.name}-{secrets.token_hex(3)}"
-        command = layout.command(
-            wheel,
+        line = command(
+            installation,
             repository=self.repository.path.resolve(),
             models=self.repository.models,
             backends=folder / "backends",
@@ -262,11 +236,12 @@ class Server:
             response_cache_bytes=self.repository.response_cache_bytes,
             shm_prefix=prefix,
             tracing=self._tracing,
+            gpu=self.repository.gpu,
         )
         offset = self.log.stat().st_size
         self._process = ServerProcess.start(
-            command,
-            environment={**layout.environment(wheel, os.environ), **self._tracing.environment()},
+            line,
+            environment={**layout.environment(installation, os.environ), **self._tracing.environment()},
             folder=folder,
             shm_prefix=prefix,
             log=self.log,
@@ -279,7 +254,7 @@ class Server:
         self._stubs = {}
         num_models = self.repository.count_models()
         with self._progress(f"starting the server: {num_models} models") as show:
-            while not _answers_ready(self._ports.http):
+            while not _answers_ready(self._ports):
                 self._stubs |= process.stubs()
                 passed_s = monotonic() - started
                 if not process.is_alive():
@@ -372,8 +347,8 @@ class Server:
         self._console.print(text)
 
 
-def _answers_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+def _answers_ready(listening: Ports) -> bool:
+    connection = http.client.HTTPConnection(listening.from_here, listening.http, timeout=2)
     try:
         connection.request("GET", "/v2/health/ready")
         return connection.getresponse().status == 200
