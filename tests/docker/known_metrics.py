@@ -1,6 +1,6 @@
 """Every series that a Prometheus beside us can have, with its labels, and what an expression asks of them.
 
-Ours are read from the code that declares them, so that a renamed metric fails where it is drawn, alerted on or scaled by.
+Ours are read from the code that declares them, so that a renamed metric fails where it is drawn or alerted on.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from proteus.cli.caches import caches
 from proteus.cli.contract import contract_table, file_contract
 from proteus.cli.draw import draw
 from proteus.cli.engines import engines
+from proteus.cli.health import health
 from proteus.cli.plainly import told_plainly
 from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill, bill_json
@@ -60,6 +61,12 @@ def serve(
     grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8001,
     metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8002,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen on, in a private network.")] = LOOPBACK,
+    health_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Tell there who is ready; 0 takes a free one.")
+    ] = None,
+    health_host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="By default that of --host.", show_default=False)
+    ] = None,
     tritonserver: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +98,8 @@ def serve(
             grpc_port=grpc_port or None,
             metrics_port=metrics_port or None,
             host=host,
+            health_port=health_port,
+            health_host=health_host,
             tritonserver=tritonserver,
             log=log,
             tracing=Tracing(url=trace_url, file=trace_file, rate=trace_rate),
@@ -144,6 +153,7 @@ def ask(
 
 app.command()(draw)
 app.command()(caches)
+app.command()(health)
 app.add_typer(engines, name="engines")
 
 

@@ -43,8 +43,12 @@ class Repository:
             gpu=GpuHost.of(loaded, models) if hardware == "gpu" else None,
         )
 
+    def model_names(self) -> tuple[str, ...]:
+        """Of every model that is served."""
+        return self.models or tuple(sorted(file.parent.name for file in self.path.glob("*/config.pbtxt")))
+
     def count_models(self) -> int:
-        return len(self.models) or sum(1 for _ in self.path.glob("*/config.pbtxt"))
+        return len(self.model_names())
 
 
 class Options(TypedDict, total=False):

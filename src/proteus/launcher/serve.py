@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from proteus.errors import ProteusError
+from proteus.launcher.health import HealthServer
 from proteus.launcher.ports import LOOPBACK
 from proteus.launcher.repository import Hardware
 from proteus.launcher.server import Server
@@ -16,6 +18,8 @@ from proteus.launcher.tracing import OFF, Tracing
 
 if TYPE_CHECKING:
     from proteus.deployment import Pool
+
+READY_TIMEOUT_S = {"cpu": 120.0, "gpu": 900.0}  # engines of large models take minutes to load
 
 
 def serve(
@@ -27,13 +31,16 @@ def serve(
     grpc_port: int | None = 8001,
     metrics_port: int | None = 8002,
     host: str = LOOPBACK,
+    health_port: int | None = None,
+    health_host: str | None = None,
     tritonserver: Path | None = None,
     log: Path | None = None,
     tracing: Tracing = OFF,
 ) -> int:
     """Serves the deployment until Ctrl-C or SIGTERM; the exit status for the shell.
 
-    Ports given as None are chosen. The log goes to `log`, by default var/server-<http port>.log.
+    Ports given as None are chosen. The log goes to `log`, by default var/server-<http port>.log. Health is told where
+    there is a port for it, 0 being a free one, at `host` unless another address is given.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)  # a shell starts background jobs with Ctrl-C ignored
@@ -49,12 +56,16 @@ def serve(
             tritonserver=tritonserver,
             log=log or Path("var", f"server-{http_port or 'any'}.log"),
             show_progress=True,
+            ready_timeout_s=READY_TIMEOUT_S[hardware],
             tracing=tracing,
         )
-        with server:
+        health = nullcontext() if health_port is None else HealthServer(server, health_port, health_host or host)
+        with health, server:
             _say(f"http     http://{server.ports.http_url}")
             _say(f"grpc     {server.ports.grpc_url}")
             _say(f"metrics  {server.ports.metrics_url}")
+            if isinstance(health, HealthServer):
+                _say(f"health   {health.url}")
             _say(f"log      {server.log}")
             if tracing.url or tracing.file:
                 _say(f"traces   {tracing.url or tracing.file}")

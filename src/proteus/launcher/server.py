@@ -8,6 +8,7 @@ import os
 import secrets
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from proteus.launcher.log import count_loaded, error_lines, read_from
 from proteus.launcher.ports import LOOPBACK, Ports
 from proteus.launcher.process import ServerProcess
 from proteus.launcher.repository import Hardware, Options, Repository
+from proteus.launcher.surroundings import refuse_noexec, shared_memory_notes
 from proteus.launcher.tracing import OFF, Tracing
 from proteus.launcher.watch import RestartBudget, RestartPolicy, find_death
 
@@ -117,15 +119,31 @@ class Server:
             by_model.setdefault(model, []).append(pid)
         return by_model
 
+    def count_stubs(self) -> dict[str, int]:
+        """Living backend stubs by model; none where nothing runs."""
+        process = self._process
+        return {} if process is None else dict(Counter(sorted(process.stubs().values())))
+
     def is_ready(self) -> bool:
         """Whether the server answers and all its stubs live."""
+        return self.why_not_ready() is None and _answers_ready(self._ports)
+
+    def why_not_ready(self) -> str | None:
+        """What the launcher knows without asking the server; None where nothing is against it."""
         process = self._process
-        return (
-            process is not None
-            and self._ready.is_set()
-            and find_death(process.pid, self._stubs) is None
-            and _answers_ready(self._ports)
-        )
+        if process is None or self._stopping.is_set():
+            return "the server is not running"
+        if not self._ready.is_set():
+            return "the server is restarting" if self.restarts else "the server is starting"
+        return find_death(process.pid, self._stubs)
+
+    def why_not_alive(self) -> str | None:
+        """Why nobody would start this server again; None as long as it is looked after."""
+        if self._failure is not None:
+            return "the launcher has given up on the server; its log tells why"
+        watcher = self._watcher
+        unwatched = watcher is not None and not watcher.is_alive() and not self._stopping.is_set()
+        return "nobody watches the server any more" if unwatched else None
 
     def start(self) -> Self:
         """Starts the server and waits until it is ready.
@@ -140,10 +158,11 @@ class Server:
         notes = [] if self.repository.gpu is None else self.repository.gpu.check(installation)
         self._folder = Path(tempfile.mkdtemp(prefix="proteus-"))
         try:
+            refuse_noexec(self._folder)
             layout.lay_out_backends(self._folder / "backends", installation)
             self.log.parent.mkdir(parents=True, exist_ok=True)
             self.log.write_bytes(b"")
-            self._warn(notes)
+            self._warn([*notes, *shared_memory_notes()])
             self._start_on_free_ports()
         except BaseException:
             self._end_process()
