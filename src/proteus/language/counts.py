@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from proteus.language.live_sequence import LiveSequence
+from proteus.language.answer import Answer
 
 COMPLETE = ("stop", "length")
 
@@ -42,11 +42,11 @@ class Counts:
         self.given_up_tokens += tokens
         self.given_up_s += seconds
 
-    def ended(self, sequence: LiveSequence, outcome: str) -> None:
+    def ended(self, answer: Answer, outcome: str) -> None:
         self.outcomes[outcome] += 1
         if outcome not in COMPLETE:
-            self.wasted_prefill_tokens += sequence.computed_tokens
-            self.wasted_decode_tokens += sequence.num_tokens
+            self.wasted_prefill_tokens += answer.computed_tokens
+            self.wasted_decode_tokens += answer.num_tokens
 
     def copy(self) -> Counts:
         return replace(self, outcomes=self.outcomes.copy())

@@ -208,7 +208,7 @@ class OnnxEngine:
         for task in iteration.cancelled:
             sequence = self._forget(task)
             self._counts.ended(sequence, "cancelled")
-            outcomes.append((sequence, sequence.cancelled()))
+            outcomes.append((sequence, sequence.ended("cancelled")))
         for task, error in iteration.refused:
             sequence = self._forget(task)
             self._counts.ended(sequence, error.code)
