@@ -12,8 +12,9 @@ from proteus.generation.bucket import Size
 from proteus.generation.onnx_denoiser import OnnxDenoiser
 from proteus.generation.rows import Rows
 from proteus.generation.task import Floats
+from proteus.generation.torch_denoiser import TorchDenoiser
 from proteus.limits import Denoiser as DenoiserLimits
-from proteus.limits_gpu import Precision
+from proteus.limits_gpu import Gpu, Precision
 from proteus.manifest import DrawManifest
 
 
@@ -35,6 +36,12 @@ class Placement:
     device: int | None = None  # GPU; None: the CPU
     precision: Precision = "fp32"
 
+    @classmethod
+    def of(cls, runtime: str, device: int | None, gpu: Gpu | None) -> Placement:
+        """On the CPU, and where [gpu] says nothing of it, everything is fp32."""
+        stage = None if gpu is None or device is None else gpu.denoiser
+        return cls(runtime=runtime, device=device, precision="fp32" if stage is None else stage.precision)
+
 
 ON_CPU = Placement()
 
@@ -51,8 +58,19 @@ def _onnx(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placemen
     )
 
 
+def _torch(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placement: Placement) -> Denoiser:
+    return TorchDenoiser(
+        folder / "denoiser.pt2",
+        manifest,
+        max_rows=limits.max_rows,
+        threads=limits.threads,
+        device=placement.device,
+        precision=placement.precision,
+    )
+
+
 Opener = Callable[[Path, DrawManifest, DenoiserLimits, Placement], Denoiser]
-RUNTIMES: Mapping[str, Opener] = {"onnxruntime": _onnx}
+RUNTIMES: Mapping[str, Opener] = {"onnxruntime": _onnx, "torch": _torch}
 
 
 def open_denoiser(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placement: Placement) -> Denoiser:

@@ -1,80 +1,35 @@
-"""Triton's `onnxruntime` backend in Python, for servers without the native one: tensors in, tensors out, CPU.
-
-A call's requests run as one batch. Configuration means what it means to the native backend. Parameters of ours: `nice`,
-how far the process gives way to the server; `clock_output`, an output (B, 2): its batch begun and done, monotonic ns.
+"""Triton's `onnxruntime` backend in Python, for servers without the native one: an ONNX file, on the CPU or on the GPU
+of its instance. Of the native one's parameters it has `intra_op_thread_count` and `inter_op_thread_count`.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnxruntime
-import triton_python_backend_utils as pb_utils
+
+from proteus.backend.array_model import ArrayModel, Arrays, Run
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
-class TritonPythonModel:
-    def initialize(self, args: dict[str, str]) -> None:
-        config = json.loads(args["model_config"])
-        parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
-        _be_nicer(int(parameters.get("nice", "0")))
+class TritonPythonModel(ArrayModel):
+    file = "model.onnx"
+
+    def open(self, path: Path, parameters: Mapping[str, str], device: int | None) -> Run:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", "1"))
         options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", "1"))
         # Threads that spin while they wait take the core of a neighbour.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        file = config.get("default_model_filename") or "model.onnx"
-        path = Path(args["model_repository"], args["model_version"], file)
-        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.inputs, self.outputs = _types(config["input"]), _types(config["output"])
-        self.batched, self.clock_output = config["max_batch_size"] > 0, parameters.get("clock_output")
+        cuda = [] if device is None else [(CUDA, {"device_id": str(device), "use_tf32": "0"})]
+        session = onnxruntime.InferenceSession(str(path), options, providers=[*cuda, (CPU, {})])
+        if cuda and CUDA not in session.get_providers():  # it goes on without a word, on the CPU
+            raise RuntimeError(f"onnxruntime {onnxruntime.__version__} finds no CUDA here: install onnxruntime-gpu")
+        names = [output.name for output in session.get_outputs()]
 
-    def execute(self, requests: list[Any]) -> list[Any]:
-        if self.batched and len(requests) > 1:
-            try:
-                return self._run_together([self._read(request) for request in requests])
-            except Exception as error:
-                pb_utils.Logger.log_warn(f"a batch of {len(requests)} failed, running it one by one: {error}")
-        return [self._run_alone(request) for request in requests]
+        def run(feed: Arrays) -> Arrays:
+            return dict(zip(names, session.run(names, feed), strict=True))
 
-    def _read(self, request: Any) -> dict[str, np.ndarray]:
-        tensors = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.inputs}
-        return {name: tensor.astype(self.inputs[name], copy=False) for name, tensor in tensors.items()}
-
-    def _run(self, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        begun_ns = time.monotonic_ns()
-        results = dict(zip(self.outputs, self.session.run(list(self.outputs), feed), strict=True))
-        if self.clock_output is not None:
-            results[self.clock_output][:] = begun_ns, time.monotonic_ns()
-        return [results[name].astype(kind, copy=False) for name, kind in self.outputs.items()]
-
-    def _run_together(self, feeds: list[dict[str, np.ndarray]]) -> list[Any]:
-        ends = np.cumsum([len(next(iter(feed.values()))) for feed in feeds])[:-1]
-        batch = {name: np.concatenate([feed[name] for feed in feeds]) for name in self.inputs}
-        split = [np.split(result, ends) for result in self._run(batch)]
-        return [self._response(parts) for parts in zip(*split, strict=True)]
-
-    def _run_alone(self, request: Any) -> Any:
-        try:
-            return self._response(self._run(self._read(request)))
-        except Exception as error:
-            pb_utils.Logger.log_error(f"a request failed: {error}")
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError("internal: the model failed on these inputs"))
-
-    def _response(self, results: Any) -> Any:
-        tensors = [pb_utils.Tensor(name, result) for name, result in zip(self.outputs, results, strict=True)]
-        return pb_utils.InferenceResponse(tensors)
-
-
-def _be_nicer(by: int) -> None:
-    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, 19)
-    for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each; new ones inherit it
-        os.setpriority(os.PRIO_PROCESS, int(thread), nice)
-
-
-def _types(tensors: list[dict[str, Any]]) -> dict[str, Any]:
-    return {tensor["name"]: pb_utils.triton_string_to_numpy(tensor["data_type"]) for tensor in tensors}
+        return run

@@ -1,0 +1,116 @@
+"""What may lie in a torch program (`.pt2`), looked at before torch reads it.
+
+torch's own loader unpickles what an archive asks it to, evaluates its symbolic sizes and guards as Python, imports and
+compiles. Of all that an archive can hold, only plain weights and a graph of ATen operators pass here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from proteus.deployment import DeploymentError
+
+PORTS = "ports.json"  # ours: names of inputs and outputs, in order
+_GRAPH, _SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
+_TABLES = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
+_RECORDS = re.compile(
+    r"models/model\.json|data/sample_inputs/model\.pt|extra/ports\.json|archive_format|archive_version|byteorder"
+    r"|\.data/(version|serialization_id)|data/weights/(weight_\d+|model_weights_config\.json)"
+    r"|data/constants/(tensor_\d+|model_constants_config\.json)"
+)
+_OPERATOR = re.compile(
+    r"torch\.ops\.aten\.(?!from_file)\w+\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|getitem|eq|ne|lt|le|gt|ge)"
+    r"|torch\.sym_(int|float|max|min|not)|math\.(ceil|floor|trunc)"
+)
+# As sympy.srepr writes it, without what could be called for anything but a size.
+_SIZE = re.compile(
+    r"(Symbol\('[a-z]+\d+'(, (positive|integer|nonnegative)=True)*\)|Integer\(-?\d+\)|-?\d+|true|false|, |\)"
+    r"|(Add|Mul|Pow|Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|Eq|Equality|Ne|Unequality|GreaterThan|LessThan"
+    r"|StrictGreaterThan|StrictLessThan|And|Or|Not|IntTrueDiv|ToFloat|FloorToInt|CeilToInt|TruncToInt|Rational)\()+"
+)
+_WORD = re.compile(r"[\w.+-]*")
+_TREE_TYPES = {None, "builtins.tuple", "builtins.list", "builtins.dict"}
+_TREE_CONTEXTS = {None, "null", "[]"}
+_FORBIDDEN = {"as_custom_obj", "as_graph", "as_operator", "guards_code", "custom_obj_values"}
+
+
+def check_archive(path: Path) -> None:
+    """Raises DeploymentError where `path` is no archive, or holds more than tensors and a graph of ATen operators."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            reasons = _wrong(archive)
+            reason = next(reasons, None)
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DeploymentError(f"{path} cannot be loaded", fix=_FIX) from error
+    if reason is not None:
+        raise DeploymentError(
+            f"{path} holds {reason}",
+            limit="plain tensors and a graph of ATen operators: nothing is unpickled",
+            fix=_FIX,
+        )
+
+
+def read_ports(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of inputs and outputs of a checked archive, in the order of its graph."""
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(f"/extra/{PORTS}"))
+        ports = json.loads(archive.read(name))
+    return tuple(ports["inputs"]), tuple(ports["outputs"])
+
+
+_FIX = "export it again: make export CHECKPOINT=folder TARGET=torch"
+
+
+def _wrong(archive: zipfile.ZipFile) -> Iterator[str]:
+    names = archive.namelist()
+    roots = {name.partition("/")[0] for name in names}
+    records = {name.partition("/")[2]: name for name in names}
+    if len(roots) != 1 or len(records) != len(names):
+        yield "several archives in one"
+    yield from (f"a record {record!r}" for record in records if not _RECORDS.fullmatch(record))
+    if {_GRAPH, _SAMPLES, f"extra/{PORTS}", *_TABLES} - set(records):
+        yield "no program"
+    if archive.getinfo(records[_SAMPLES]).file_size:
+        yield "pickled sample inputs"
+    for table in _TABLES:
+        for payload in json.loads(archive.read(records[table]))["config"].values():
+            if payload["use_pickle"] is not False:
+                yield "a pickled tensor"
+    for record in (_GRAPH, f"extra/{PORTS}", *_TABLES):
+        yield from _wrong_words(None, json.loads(archive.read(records[record])))
+
+
+def _wrong_words(key: str | None, value: Any) -> Iterator[str]:
+    """Every word of a document has the form that its key allows; `key` is that of the nearest object around it."""
+    if key in _FORBIDDEN and value:
+        yield f"{key} in its graph"
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            if not _WORD.fullmatch(name):
+                yield "a name that is no name"
+            yield from _wrong_words(name, part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _wrong_words(key, part)
+    elif isinstance(value, str):
+        if key in ("in_spec", "out_spec"):
+            yield from _wrong_tree(json.loads(value))
+        elif not {"target": _OPERATOR, "expr_str": _SIZE}.get(key or "", _WORD).fullmatch(value):
+            yield f"a {key} that is not allowed"
+
+
+def _wrong_tree(spec: Any) -> Iterator[str]:
+    version, root = spec
+    nodes = [root]
+    if version != 1:
+        yield "a tree of another version"
+    while nodes:
+        node = nodes.pop()
+        if node["type"] not in _TREE_TYPES or node["context"] not in _TREE_CONTEXTS:
+            yield "a container that is no tuple, list or dict"
+        nodes += node["children_spec"]
