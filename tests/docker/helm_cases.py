@@ -17,6 +17,7 @@ EXTERNAL = {
 OPERATOR = {"scrape": "operator", "rules": "operator", "labels": {"release": "prometheus"}}
 BUSY = {
     "priorityClassName": "serving",
+    "runtimeClassName": "nvidia",
     "nodeSelector": {"gpu": "large"},
     "spread": "required",
     "gpu": {"count": 2},
@@ -43,6 +44,7 @@ CASES: dict[str, tuple[Mapping[str, Any], str]] = {
         DEPLOYMENT,
     ),
     "every kind of placement": ({"pools": {"language": {**BUSY, "awayFrom": ["encoder"]}}}, DEPLOYMENT),
+    "traced": ({"tracing": {"url": "http://collector.monitoring.svc:4318/v1/traces"}}, DEPLOYMENT),
     "pictures by URL": (
         {},
         exported_file(

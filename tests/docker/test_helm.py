@@ -252,4 +252,5 @@ def test_placement_says_where_pods_go() -> None:
     assert chosen == ["language", "encoder"]
     assert language["nodeSelector"] == {"gpu": "large"}
     assert language["priorityClassName"] == "serving"
+    assert language["runtimeClassName"] == "nvidia"
     assert language["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 2

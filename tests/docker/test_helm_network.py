@@ -115,6 +115,8 @@ def egress(objects: list[Object], pool: str) -> list[Object]:
         ("a Redis elsewhere", "language", [8001, 6380]),
         ("pictures by URL", "language", [8001, 443]),
         ("pictures by URL", "encoder", []),
+        ("traced", "language", [8001, 4318]),
+        ("traced", "draw", [4318]),
     ],
 )
 def test_pods_ask_only_whom_they_need(case: str, pool: str, ports: list[int]) -> None:

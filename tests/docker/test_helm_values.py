@@ -45,6 +45,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
         ({"model": {"image": "registry.example.com/models"}}, "/model/image"),
         ({"model": {"image": "registry.example.com/models:latest"}}, "/model/image"),
         ({"model": {"subPath": "../other"}}, "/model/subPath"),
+        ({"tracing": {"url": "http://user:hunter2@collector/v1/traces"}}, "/tracing/url"),
         ({"hardware": "tpu"}, "/hardware"),
         ({"encoderCache": {"password": "hunter2"}}, "'password' not allowed"),
         ({"encoderCache": {"external": {"url": "redis://user:hunter2@cache:6379/0"}}}, "/encoderCache/external/url"),

@@ -8,6 +8,9 @@ securityContext: {{- include "proteus.podSecurity" 10001 | nindent 2 }}
 {{- with .pool.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- with .pool.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
@@ -42,6 +45,12 @@ args:                            # of the image's entrypoint, which shows the se
   - --grpc-port={{ $ports.grpc }}
   - --metrics-port={{ $ports.metrics }}
   - --health-port={{ $ports.health }}
+  {{- with .root.Values.tracing }}
+  {{- if .url }}
+  - --trace-url={{ .url }}
+  - --trace-rate={{ int .rate }}
+  {{- end }}
+  {{- end }}
 ports:
   {{- range $port := list "http" "grpc" "metrics" "health" }}
   - {name: {{ $port }}, containerPort: {{ index $ports $port }}}
