@@ -15,12 +15,7 @@ from tests.docker.helm_chart import CHART, DEPLOYMENT, ROOT, helm
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-INSTALLED = (
-    "--set-file",
-    "deployment=FILE",
-    "--set",
-    "model.claim=models,model.subPath=llava-1,encoderCache.mode=internal",
-)
+INSTALLED = ("--set-file", "deployment=FILE", "--set", "model.claim=models,encoderCache.mode=internal")
 
 
 def commands() -> Iterator[list[str]]:
@@ -52,7 +47,7 @@ def test_its_commands_render(tmp_path: Path) -> None:
 
 def known(path: str) -> bool:
     """Whether the chart has such a value; of a pool, also what it takes from `defaults`."""
-    keys = path.split(".")
+    keys = path.replace("<pool>", "language").split(".")
     if keys[0] == "pools" and len(keys) > 2:
         keys = ["defaults", *keys[2:]]
     at: Any = VALUES
