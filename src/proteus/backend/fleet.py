@@ -32,6 +32,7 @@ class EncodedPicture:
     visual_tokens: npt.NDArray[np.float32]  # (N, D)
     marks: EncodeMarks
     preprocess_saved_us: int = 0  # 0: its pixels were computed; else what that had taken once
+    encoder: str = ""  # what made it, as Fleet.encoder names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,10 @@ class EncodedText:
 
 class Fleet(Protocol):
     """The models behind `chat`; every method raises ProteusError."""
+
+    async def encoder(self) -> str:
+        """Names what encodes pictures now, by all that this server's own files do not tell; "": its own CPU."""
+        ...
 
     async def image_tokens(
         self, picture: bytes, scope_key: bytes, context: Context, target_px: tuple[int, int] | None = None

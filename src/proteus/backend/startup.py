@@ -25,6 +25,12 @@ def runtime_of(args: Mapping[str, str]) -> str:
     return str(parameters.get("runtime", {}).get("string_value", "onnxruntime"))
 
 
+def hardware_of(args: Mapping[str, str]) -> str:
+    """What the server's configurations are for: `cpu` where the model's own names nothing."""
+    parameters = json.loads(args["model_config"])["parameters"]
+    return str(parameters.get("hardware", {}).get("string_value", "cpu"))
+
+
 def device_of(args: Mapping[str, str]) -> int | None:
     """The GPU that Triton gave this instance; None: it runs on the CPU."""
     return int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else None

@@ -22,6 +22,10 @@ class TracedFleet:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
+    async def encoder(self) -> str:
+        """As in Fleet."""
+        return await self._fleet.encoder()
+
     async def image_tokens(
         self, picture: bytes, scope_key: bytes, context: Context, target_px: tuple[int, int] | None = None
     ) -> EncodedPicture:
