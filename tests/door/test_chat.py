@@ -73,7 +73,11 @@ class Models:
         self.pixels_saved_us = 0
         self.visual_tokens = FAMILY.visual_tokens
         self.encode_error: ProteusError | None = None
+        self.encoder_now = self.encoded_by = ""
         self.llm_error: ProteusError | None = None
+
+    async def encoder(self) -> str:
+        return self.encoder_now
 
     async def image_tokens(
         self, picture: bytes, scope_key: bytes, context: Context, target_px: tuple[int, int] | None = None
@@ -90,6 +94,7 @@ class Models:
                 preprocess=(marks[0], marks[1]), encoder=(marks[2], marks[3]), connector=(marks[4], marks[5])
             ),
             preprocess_saved_us=self.pixels_saved_us,
+            encoder=self.encoded_by,
         )
 
     async def generate(self, call: LlmCall, context: Context) -> AsyncGenerator[LlmEvent, None]:

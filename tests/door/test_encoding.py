@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 
+from proteus.door.chat import Chat
 from proteus.errors import InternalError
 from tests.door.test_chat import BLUE, FAMILY, RED, Client, Models, call, door, run
 
@@ -46,5 +47,32 @@ def test_another_number_of_visual_tokens_than_planned_is_answered_and_kept_by_no
         client = Client()
         await chat.answer(call("?", RED), client)
         assert client.reports[0]["pictures"] == ["encoded"]
+
+    run(scenario())
+
+
+def test_a_picture_is_found_again_only_of_the_encoder_that_made_it() -> None:
+    """Of servers that encode for this one, each may run something else, and one may be replaced at any time."""
+
+    async def pictures(chat: Chat) -> list[str]:
+        client = Client()
+        await chat.answer(call("?", RED), client)
+        return list(client.reports[0]["pictures"])
+
+    async def scenario() -> None:
+        models = Models()
+        chat = door(models)
+        models.encoder_now = models.encoded_by = "one"
+        assert [await pictures(chat) for _ in range(2)] == [["encoded"], ["cached"]]
+        models.encoder_now = models.encoded_by = "another"
+        assert [await pictures(chat) for _ in range(2)] == [["encoded"], ["cached"]]
+        models.encoder_now, models.encoded_by = "third", "fourth"  # it was replaced while the picture was under way
+        assert [await pictures(chat) for _ in range(2)] == [["encoded"], ["encoded"]]
+        models.encoder_now = "fourth"
+        assert await pictures(chat) == ["cached"]
+        keys = [call.media_keys for call in models.calls]
+        assert len(set(keys)) == 3, "nor are prompts shared that were computed from other rows"
+        models.encoder_now = "one"
+        assert await pictures(chat) == ["cached"]
 
     run(scenario())

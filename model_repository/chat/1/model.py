@@ -13,7 +13,7 @@ from proteus.backend.heartbeat import beat
 from proteus.backend.metrics import Metrics
 from proteus.backend.models import TritonFleet
 from proteus.backend.spans import Trace
-from proteus.backend.startup import load_deployment
+from proteus.backend.startup import hardware_of, load_deployment
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
 from proteus.backend.traced import TracedFleet
 from proteus.backend.watch import Watch
@@ -52,11 +52,12 @@ def read_call(request: Any, limits: ImageLimits, ending: Ending, trace: Trace | 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        self.fleet = TritonFleet()
         deployment = load_deployment(args)
+        self.fleet = TritonFleet.of(deployment, hardware_of(args))
         self.limits = deployment.image
         self.chat = Chat.from_deployment(deployment, TracedFleet(self.fleet))
-        self.metrics, self.cache_metrics = Metrics(FIGURES), Metrics(ENCODER_CACHE_FIGURES)
+        figures = (FIGURES, self.chat.figures), (ENCODER_CACHE_FIGURES, self.chat.cache_figures), *self.fleet.figures()
+        self.told = [(Metrics(rows), values) for rows, values in figures]
         self.watch = Watch(CHAT.name, HISTOGRAMS, tells_memory=True)
         self.heart: asyncio.Task[None] | None = None
 
@@ -71,10 +72,9 @@ class TritonPythonModel:
 
     def tell(self) -> None:
         self.watch.tell(self.chat.observed)
-        self.metrics.tell(self.chat.figures())
-        self.cache_metrics.tell(self.chat.cache_figures())
+        for metrics, figures in self.told:
+            metrics.tell(figures())
 
     def finalize(self) -> None:
-        self.watch.close()
-        self.chat.close()
-        self.fleet.close()
+        for part in (self.watch, self.chat, self.fleet):
+            part.close()

@@ -45,13 +45,19 @@ class Versions:
 
     @classmethod
     def of(cls, deployment: Deployment, manifest: Manifest, family: LlavaFamily) -> Versions:
-        """Reads the files that encoder and connector run."""
+        """Reads the files that encoder and connector run; with an encoder pool, those that are here."""
         repository = deployment.repository_path
         folders = [repository / model.name / "1" for model in (VISION_ENCODER, CONNECTOR)]
+        if deployment.encoder_pool is not None:
+            folders = [folder for folder in folders if folder.is_dir()]
         encoder = EncoderVersion(
             revision=manifest.revision, graphs=_digest(folders), runtime=_runtime(), dtype=VISUAL_TOKENS.dtype
         )
         return cls(pixels=pixel_rules(deployment.image, family.resize), encoder=encoder, width=manifest.hidden_size)
+
+    def encoder_named(self, name: str) -> EncoderVersion:
+        """That of the encoder which the fleet gives this name."""
+        return replace(self.encoder, runtime=name) if name else self.encoder
 
 
 class Encoding:
@@ -104,7 +110,7 @@ class Encoding:
             bucket=cost.bucket.label,
             visual_tokens=cost.plan.visual_tokens,
             pixels=self._versions.pixels,
-            encoder=self._versions.encoder,
+            encoder=self._versions.encoder_named(await self._fleet.encoder()),
         )
         kept = self._store.find(key) if self._store.is_on else None
         if kept is not None:
@@ -116,23 +122,18 @@ class Encoding:
     async def _shared_or_made(
         self, data: bytes, target_px: tuple[int, int] | None, key: PictureKeyFields, context: Context
     ) -> VisualTokens:
-        if self._shared is None:
-            tokens, _ = await self._made(data, target_px, key, context)
-            return tokens
-        whole_key = whole(key)
-        found = await self._shared.find(whole_key, (key.visual_tokens, self._versions.width))
+        shape = key.visual_tokens, self._versions.width
+        found = None if self._shared is None else await self._shared.find(whole(key), shape)
         if found is None:
-            tokens, cost_s = await self._made(data, target_px, key, context)
-            self._shared.keep(whole_key, tokens.rows, cost_s)
-            return tokens
+            return await self._made(data, target_px, key, context)
         tokens = VisualTokens(rows=found.rows, source="cached", key=picture_key(key), saved_ms=found.cost_s * 1e3)
         self._store.keep(key, tokens, tokens.rows.nbytes, cost_s=found.cost_s, age_s=found.age_s)
         return tokens
 
     async def _made(
         self, data: bytes, target_px: tuple[int, int] | None, key: PictureKeyFields, context: Context
-    ) -> tuple[VisualTokens, float]:
-        """And how long it took; kept."""
+    ) -> VisualTokens:
+        """Kept as what its encoder made it, which may be another one than it was looked for of."""
         begun_ns = time.monotonic_ns()
         encoded = await self._fleet.image_tokens(data, key.scope_key, context, target_px)
         landed_ns = time.monotonic_ns()
@@ -141,6 +142,7 @@ class Encoding:
         if len(rows) != key.visual_tokens:  # kept, they would fail every later request too
             raise InternalError
         rows.setflags(write=False)
+        key = replace(key, encoder=self._versions.encoder_named(encoded.encoder))
         tokens = VisualTokens(
             rows=rows,
             source="encoded",
@@ -150,7 +152,9 @@ class Encoding:
             preprocess_saved_ms=encoded.preprocess_saved_us / 1e3,
         )
         self._store.keep(key, tokens, rows.nbytes, cost_s=cost_s)
-        return tokens, cost_s
+        if self._shared is not None:
+            self._shared.keep(whole(key), rows, cost_s)
+        return tokens
 
 
 def planned(prepared: Prepared) -> Iterator[tuple[Picture, MediaCost]]:
