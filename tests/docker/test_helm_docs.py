@@ -15,6 +15,7 @@ from tests.docker.helm_chart import CHART, DEPLOYMENT, ROOT, helm
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+REUSED = "--reset-then-reuse-values"
 INSTALLED = ("--set-file", "deployment=FILE", "--set", "model.claim=models,encoderCache.mode=internal")
 
 
@@ -28,10 +29,10 @@ def commands() -> Iterator[list[str]]:
 
 
 def rendered(words: list[str], file: Path) -> str:
-    """What `helm template` makes of it; --reuse-values is an installed release with the values of the first command."""
+    """What `helm template` makes of it; REUSED is a release that was installed with the values of the first command."""
     _, _, release, _, *given = words
-    before = list(INSTALLED) if "--reuse-values" in given else []
-    given = [word for word in before + given if word != "--reuse-values"]
+    before = list(INSTALLED) if REUSED in given else []
+    given = [word for word in before + given if word != REUSED]
     given = [re.sub(r"^deployment=.*", f"deployment={file}", word) for word in given]
     return helm("template", release, str(CHART), *given)
 
