@@ -12,7 +12,7 @@ import numpy as np
 
 from export.world.wish import drawing, full_wish, prompt
 from perf.input_data import Load, Tensors, Value, tensors
-from proteus.configs import draw_shapes
+from proteus.configs_models import draw_shapes
 from proteus.contract import CACHE_KEY
 from proteus.contract_draw import (
     DRAW,

@@ -17,7 +17,7 @@ ROWS = (
     {"errors", "clock"},
     {"limits", "limits_cache", "limits_gpu", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
-    {"manifest", "engines", "onnx_session", "pt2_archive", "torch_session"},
+    {"manifest", "engines", "onnx_session", "pt2_archive", "torch_session", "cuda_device", "tensorrt_session"},
     {"media"},
     {"families"},
     {"cost"},
@@ -111,6 +111,8 @@ def test_only_the_backend_room_knows_triton() -> None:
 
 # What runs a graph by torch, where a deployment asks for it: imported in a function, when the graph is opened.
 RUNS_TORCH = {PACKAGE / "torch_session.py"}
+# Needs TensorRT-LLM, which brings torch; imported when an engine of it is opened, and by its workers.
+NEEDS_TENSORRT_LLM = {PACKAGE / "language" / "tensorrt_llm_model.py"}
 
 
 def test_serving_code_never_imports_torch() -> None:
@@ -119,7 +121,7 @@ def test_serving_code_never_imports_torch() -> None:
     drawing = ("draw_checkpoint.py", "draw_loops.py", "draw_studio.py")
     apart = [ROOT / "perf" / name for name in (*names, *drawing)]
     for file in python_files("src", "model_repository", "client", "perf"):
-        if file in RUNS_TORCH or any(file.is_relative_to(path) for path in apart):
+        if file in RUNS_TORCH | NEEDS_TENSORRT_LLM or any(file.is_relative_to(path) for path in apart):
             continue
         heavy = [f"{file.name}:{line} {name}" for line, name in imports(file) if name.split(".")[0] in HEAVY]
         assert heavy == []
@@ -129,7 +131,7 @@ def test_no_library_brings_torch_into_serving() -> None:
     modules = [
         ".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
         for file in python_files("src")
-        if room_of_file(file) != "backend"
+        if room_of_file(file) != "backend" and file not in NEEDS_TENSORRT_LLM
     ]
     program = f"import importlib, sys\nfor name in {modules}: importlib.import_module(name)\n"
     program += f"print(sorted(set({HEAVY}) & set(sys.modules)))"

@@ -128,7 +128,7 @@ def test_new_repository_is_filled_with_configs_and_models(deployment: Deployment
     written = configs.write(deployment, template=ROOT / "model_repository")
     repository = deployment.repository_path
     assert {path.relative_to(repository).as_posix() for path in written} == {
-        *(f"{model.name}/config.pbtxt" for model in MODELS),
+        *(f"{model.name}/{file}" for model in MODELS for file in ("config.pbtxt", "configs/gpu.pbtxt")),
         *(f"{name}/1/model.py" for name in ("chat", "llm", "image_preprocess")),
     }
     assert (repository / "image_tokens" / "1" / ".gitkeep").exists()

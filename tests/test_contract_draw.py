@@ -134,7 +134,7 @@ def test_new_repository_has_the_models_that_draw_and_no_others(tmp_path: Path) -
     deployment = deployment_in(tmp_path, SD15)
     written = configs.write(deployment, template=ROOT / "model_repository")
     assert {path.relative_to(deployment.repository_path).as_posix() for path in written} == {
-        *(f"{model.name}/config.pbtxt" for model in DRAW_MODELS),
+        *(f"{model.name}/{file}" for model in DRAW_MODELS for file in ("config.pbtxt", "configs/gpu.pbtxt")),
         *(f"{name}/1/model.py" for name in ("draw", "denoiser")),
     }
     assert set(deployment.models) == {model.name for model in DRAW_MODELS}

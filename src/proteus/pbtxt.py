@@ -11,6 +11,9 @@ from typing import Protocol
 from proteus.contract import Dims, ModelSpec, TensorSpec
 from proteus.deployment import Stage
 
+PYTHON, ONNX, ENSEMBLE = 'backend: "python"\n', 'backend: "onnxruntime"\n', 'platform: "ensemble"\n'
+DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+
 
 class Resolving(Protocol):
     """What the symbols of the contract stand for."""
@@ -31,18 +34,30 @@ def instances(count: int) -> str:
 def batching(stage: Stage) -> str:
     """Dynamic batches, of requests of one shape: a bucket. A full queue refuses, it never grows."""
     return (
-        instances(stage.instances) + "dynamic_batching {\n"
+        "dynamic_batching {\n"
         f"  max_queue_delay_microseconds: {stage.max_queue_delay_us}\n"
         f"  default_queue_policy {{ max_queue_size: {stage.max_queue} allow_timeout_override: true }}\n"
         "}\n"
-    ) + parameters({"nice": str(stage.nice)})
+    )
 
 
-def onnx(stage: Stage, reads: Mapping[TensorSpec, Sequence[int]]) -> str:
-    """A plain ONNX model, warm for its smallest and its largest batch of `reads`, with the dims given."""
-    threads = {"intra_op_thread_count": str(stage.threads), "inter_op_thread_count": "1"}
-    batches = sorted({1, stage.max_batch})
-    return batching(stage) + parameters(threads) + "".join(_warmup(reads, batch) for batch in batches)
+def nice(stage: Stage) -> str:
+    return parameters({"nice": str(stage.nice)})
+
+
+def clock(tensor: TensorSpec | None) -> str:
+    """The output that our own backends fill with times."""
+    return "" if tensor is None else parameters({"clock_output": tensor.name})
+
+
+def threads(stage: Stage) -> str:
+    """Of ONNX Runtime."""
+    return parameters({"intra_op_thread_count": str(stage.threads), "inter_op_thread_count": "1"})
+
+
+def warmups(reads: Mapping[TensorSpec, Sequence[int]], max_batch: int, name: str = "zeros") -> str:
+    """The smallest and the largest batch of `reads`, with the dims given, before the model is ready."""
+    return "".join(_warmup(reads, batch, name) for batch in sorted({1, max_batch}))
 
 
 def response_cache(enabled: bool) -> str:
@@ -64,22 +79,22 @@ def _tensor(kind: str, spec: TensorSpec, shapes: Resolving) -> str:
     extra = ""
     if kind == "input":
         extra = " optional: true" * spec.optional + " allow_ragged_batch: true" * spec.ragged
-    dims = _dims(shapes.resolve(spec.dims))
+    dims = joined(shapes.resolve(spec.dims))
     return f'  {{ name: "{spec.name}" data_type: TYPE_{spec.dtype} dims: [ {dims} ]{extra} }}'
 
 
-def _warmup(reads: Mapping[TensorSpec, Sequence[int]], batch: int) -> str:
-    """One batch of zeros before the model is ready, so that no client pays for the session's first run."""
+def _warmup(reads: Mapping[TensorSpec, Sequence[int]], batch: int, name: str) -> str:
+    """One batch of zeros, so that no client pays for the session's first run."""
     inputs = "".join(
         f'inputs {{ key: "{spec.name}" value: '
-        f"{{ data_type: TYPE_{spec.dtype} dims: [ {_dims(dims)} ] zero_data: true }} }} "
+        f"{{ data_type: TYPE_{spec.dtype} dims: [ {joined(dims)} ] zero_data: true }} }} "
         for spec, dims in reads.items()
     )
-    return f'model_warmup {{ name: "{batch} of zeros" batch_size: {batch} {inputs}}}\n'
+    return f'model_warmup {{ name: "{batch} of {name}" batch_size: {batch} {inputs}}}\n'
 
 
-def _dims(dims: Sequence[int]) -> str:
-    return ", ".join(map(str, dims))
+def joined(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _escaped(text: str) -> str:

@@ -16,7 +16,8 @@ from perf.input_data import NUMPY, Load, tensors, write
 from perf.input_reading import NUM_PICTURES
 from perf.inputs import by_turns, chosen, loads_of, main
 from perf.pictures import PHOTOGRAPHS
-from proteus.configs import draw_shapes, read_exports
+from proteus.configs import read_exports
+from proteus.configs_models import draw_shapes
 from proteus.contract import CHAT, MODELS, VISION_ENCODER, TensorSpec
 from proteus.contract_draw import DRAW_MODELS
 from proteus.deployment import Deployment
