@@ -1,6 +1,7 @@
-"""`python -m export CHECKPOINT [--out OUT]`: a checkpoint to ONNX files and a deployment folder for Triton.
+"""`python -m export CHECKPOINT [--out OUT] [--target TARGET]`: a checkpoint to a deployment folder for Triton.
 
-LLaVA's layout reads pictures, diffusers' draws them; a deployment folder can hold one of each.
+LLaVA's layout reads pictures, diffusers' draws them; a deployment folder can hold one of each. Engines and programs lie
+beside the ONNX files, which are exported first where they are not those of the checkpoint.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: a checkpoint is a folder, never a name to fetch
 
@@ -23,15 +26,25 @@ from transformers.utils import logging
 
 from export.diffusion_checkpoint import is_draw_checkpoint
 from export.diffusion_repository import export_draw_checkpoint
+from export.engines import build_engines
+from export.engines_host import Host, tensorrt_here
+from export.engines_shown import engines_table, shown_phases
+from export.onnx_first import exported, stages_of
 from export.parity import TOLERANCE
-from export.repository import Report, export_checkpoint
+from export.repository import Progress, export_checkpoint
+from export.torch_program import export_programs
+from proteus.deployment import Deployment
+from proteus.engines import stages_on_tensorrt
 from proteus.errors import ProteusError
+
+Told = tuple[dict[str, Any], Sequence[Table]]  # as JSON, and for people
 
 
 def main(command: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m export", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="folder in LLaVA's layout or in diffusers'")
     parser.add_argument("--out", type=Path, help="deployment folder to write; without it, the demo's model_repository/")
+    parser.add_argument("--target", choices=tuple(TARGETS), default="onnx", help="what runs the graphs of a GPU host")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of the tables")
     arguments = parser.parse_args(command)
 
@@ -46,38 +59,74 @@ def main(command: list[str] | None = None) -> int:
         sys.stderr.flush()
 
     try:
-        export = export_draw_checkpoint if is_draw_checkpoint(arguments.checkpoint) else export_checkpoint
-        report = export(arguments.checkpoint, arguments.out, progress=progress)
+        document, tables = TARGETS[arguments.target](arguments.checkpoint, arguments.out, progress)
     except (ProteusError, OSError) as error:  # OSError: no place to write to, or no room left there
         sys.stderr.write(f"{error}\n")
         return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; what is served is as it was before\n")
+        return 130
     if arguments.json:
-        print(json.dumps(_document(report), indent=2))
+        print(json.dumps(document, indent=2))
     else:
-        _print(report)
+        console = Console()
+        for table in tables:
+            console.print(table)
+        console.print(
+            f"serve it: proteus serve --deployment {document['deployment']}{SERVED[arguments.target]}", soft_wrap=True
+        )
     return 0
 
 
-def _document(report: Report) -> dict[str, object]:
-    return {
+def _onnx(folder: Path, out: Path | None, progress: Progress) -> Told:
+    export = export_draw_checkpoint if is_draw_checkpoint(folder) else export_checkpoint
+    report = export(folder, out, progress=progress)
+    compared = Table(
+        "graph", "case", "max |difference|", "of scale", title=f"against torch, limit {TOLERANCE:g} of scale"
+    )
+    for row in report.comparisons:
+        compared.add_row(row.graph, row.case, f"{row.max_abs_diff:.1e}", f"{row.max_abs_diff / row.scale:.1e}")
+    sizes = Table("file", "MB")
+    for name, size in report.file_bytes.items():
+        sizes.add_row(name, f"{size / 1e6:.2f}")
+    document = {
         "deployment": str(report.deployment),
         "comparisons": [asdict(comparison) for comparison in report.comparisons],
         "file_bytes": report.file_bytes,
         "manifest": report.manifest,
     }
+    return document, (compared, sizes)
 
 
-def _print(report: Report) -> None:
-    console = Console()
-    table = Table("graph", "case", "max |difference|", "of scale", title=f"against torch, limit {TOLERANCE:g} of scale")
-    for row in report.comparisons:
-        table.add_row(row.graph, row.case, f"{row.max_abs_diff:.1e}", f"{row.max_abs_diff / row.scale:.1e}")
-    console.print(table)
-    sizes = Table("file", "MB")
-    for name, size in report.file_bytes.items():
-        sizes.add_row(name, f"{size / 1e6:.2f}")
-    console.print(sizes)
-    console.print(f"serve it: proteus serve --deployment {report.deployment}", soft_wrap=True)
+def _tensorrt(folder: Path, out: Path | None, progress: Progress) -> Told:
+    tensorrt_here()  # before anything slow
+    path = exported(folder, out, progress)
+    deployment = Deployment.load(path)
+    stages = [stage for stage in stages_of(folder) if stage in stages_on_tensorrt(deployment)]
+    host = Host.here(path, deployment.gpu.devices if deployment.gpu is not None else [0])
+    with shown_phases() as phase:
+        made = build_engines(deployment, host, stages, progress=progress, phase=phase)
+    return {"deployment": str(path), "engines": [one.document() for one in made]}, (engines_table(made),)
+
+
+def _torch(folder: Path, out: Path | None, progress: Progress) -> Told:
+    path = exported(folder, out, progress)
+    programs = export_programs(path, progress, checkpoint=folder)
+    table = Table("program", "MB", "max |difference|", "of scale", title="against ONNX Runtime")
+    for row in programs:
+        table.add_row(
+            row.model, f"{row.num_bytes / 1e6:.2f}", f"{row.max_abs_diff:.1e}", f"{row.max_abs_diff / row.scale:.1e}"
+        )
+    document = {"deployment": str(path), "programs": [asdict(row) | {"path": str(row.path)} for row in programs]}
+    return document, (table,)
+
+
+TARGETS: Mapping[str, Callable[[Path, Path | None, Progress], Told]] = {
+    "onnx": _onnx,
+    "tensorrt": _tensorrt,
+    "torch": _torch,
+}
+SERVED = {"onnx": "", "tensorrt": " --hardware gpu", "torch": " --hardware gpu"}
 
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ class Engine(BaseModel):
         """The name of its folder."""
         return f"{self.tensorrt_version}-sm{self.sm}-{self.precision}"
 
+    def save(self, plan: Path) -> None:
+        """Beside the plan that it tells of."""
+        with replacing(plan.with_name(ENGINE_FILE)) as path:
+            path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
     @classmethod
     def load(cls, path: Path) -> Engine:
         """Raises DeploymentError naming the file and the fix."""
@@ -113,8 +118,7 @@ def keep(repository: Path, plan: Path, engine: Engine) -> Path:
     folder = repository / engine.stage / BUILDS / engine.name
     folder.mkdir(parents=True, exist_ok=True)
     plan.replace(folder / PLAN_FILE)
-    with replacing(folder / ENGINE_FILE) as path:
-        path.write_text(engine.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    engine.save(folder / PLAN_FILE)
     return folder
 
 
