@@ -23,6 +23,7 @@ from tests.docker.helm_chart import (
     DEPLOYMENT,
     NAME,
     NAMESPACE,
+    ROOT,
     Object,
     container_ports,
     containers,
@@ -254,3 +255,14 @@ def test_placement_says_where_pods_go() -> None:
     assert language["priorityClassName"] == "serving"
     assert language["runtimeClassName"] == "nvidia"
     assert language["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == 2
+
+
+def test_pods_fit_the_image_and_the_cache_is_the_one_of_compose() -> None:
+    image = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+    objects = render(*CASES["a Redis of its own"])
+    for pod in serving(objects).values():
+        assert f"USER {pod['spec']['securityContext']['runAsUser']}:" in image
+        assert f"EXPOSE {' '.join(str(port) for port in container_ports(pod).values())}" in image
+    (cache,) = pods(objects)[f"{NAME}-cache"]["spec"]["containers"]
+    assert cache["image"] == f"docker.io/library/{compose['services']['redis']['image']}"

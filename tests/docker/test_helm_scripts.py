@@ -28,6 +28,8 @@ from tests.docker.helm_cases import CASES
 from tests.docker.helm_chart import CHART, DEPLOYMENT, ROOT, file_of, render
 from tests.redis_server import binary
 
+PREPARE = CHART / "files" / "prepare.sh"
+ENVIRONMENT = {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.defpath}", "PYTHONPATH": str(ROOT / "src")}
 WITHIN_S = 20.0
 WAITING = "nv_inference_pending_request_count"  # what the encoder pool is scaled by
 MODELS = {"image_preprocess", "vision_encoder", "connector"}
@@ -50,10 +52,9 @@ def prepared(tmp_path: Path, pool: Pool, case: str = "as it is") -> Path:
     served.mkdir(exist_ok=True)
     model = tmp_path / "model"
     source = model if model.exists() else exported(model)
-    environment = {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.defpath}", "PYTHONPATH": str(ROOT / "src")}
     subprocess.run(
-        ["sh", str(CHART / "files" / "prepare.sh"), str(source), str(given), str(served)],
-        env=environment,
+        ["sh", str(PREPARE), str(source), str(given), str(served)],
+        env=ENVIRONMENT,
         check=True,
         capture_output=True,
         timeout=60,
@@ -80,18 +81,29 @@ def test_a_pod_serves_configs_of_its_own_file_and_leaves_the_exported_folder_alo
     assert everything_in(ROOT / "model_repository") == before
 
 
-def test_a_folder_that_was_not_exported_is_told(tmp_path: Path) -> None:
-    for name in ("empty", "served"):
-        (tmp_path / name).mkdir()
+def failed(tmp_path: Path, deployment: str) -> str:
+    """What the script says, having failed, to a folder with no model in it."""
+    (tmp_path / "served").mkdir()
+    (tmp_path / "given.toml").write_text(deployment, encoding="utf-8")
     done = subprocess.run(
-        ["sh", str(CHART / "files" / "prepare.sh"), str(tmp_path / "empty"), "/dev/null", str(tmp_path / "served")],
+        ["sh", str(PREPARE), str(tmp_path / "model"), str(tmp_path / "given.toml"), str(tmp_path / "served")],
+        env=ENVIRONMENT,
         check=False,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 1
-    assert "is it an exported folder?" in done.stderr
+    assert done.returncode
+    return done.stderr
+
+
+def test_a_folder_that_was_not_exported_is_told(tmp_path: Path) -> None:
+    assert "is it an exported folder?" in failed(tmp_path, DEPLOYMENT)
+
+
+def test_a_spelling_mistake_in_the_file_is_told(tmp_path: Path) -> None:
+    exported(tmp_path / "model")
+    assert "unknown key 'image.max_pictuers'" in failed(tmp_path, DEPLOYMENT.replace("max_pictures", "max_pictuers"))
 
 
 @pytest.mark.server

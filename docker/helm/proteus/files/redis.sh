@@ -2,10 +2,9 @@
 # Starts Redis with one user, who may read and write entries and nothing else; the password is in no argument.
 # Usage: redis.sh PASSWORD_FILE FOLDER [OPTION...]
 set -eu
-password=$(cat "$1") folder=$2
+hash=$(sha256sum <"$1" | cut -d " " -f 1) folder=$2
 shift 2
 umask 077
-hash=$(printf %s "$password" | sha256sum | cut -d " " -f 1)
 {
     echo "user default off"
     echo "user proteus on #$hash resetchannels ~proteus:vt:* -@all +getrange +set +select +ping +client|setname +client|setinfo"
