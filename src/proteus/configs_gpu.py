@@ -22,7 +22,7 @@ from proteus.profiles import Profile, profiles_of
 HARDWARE = {"hardware": "gpu"}  # parameter of every Python model, which may run on either kind of host
 # Of Triton's rate limiter: what has the lower product of priority and executions goes first, and whatever stands behind
 # it waits. With 1, the default, a door that has answered much would wait behind a stage that cannot run yet.
-BEHIND_OTHERS = 1_000_000
+BEHIND_OTHERS = 1_000_000_000
 # Inputs of the connector lie on the device already, one for each picture: from so many on, one kernel gathers them.
 GATHER_FROM_BUFFERS = 4
 PLATFORMS: Mapping[StageRuntime, str] = {
