@@ -17,6 +17,7 @@ from proteus.launcher.command import command
 from proteus.launcher.gpu_host import GpuHost
 from proteus.launcher.installation import Installation
 from proteus.launcher.ports import Ports
+from proteus.manifest import Manifest
 from proteus.profiles import profiles_of
 from tests.changed_deployment import ABSENT, DEMO, changed
 
@@ -162,7 +163,7 @@ def test_a_graph_is_the_file_of_its_runtime(name: str) -> None:
         assert (runtime == "tensorrt") == (len(config.instance_group[0].profile) > 0)
         told = parameters(config)
         assert ("clock_output" in told) == (runtime != "tensorrt" and model in ("vision_encoder", "connector"))
-        assert told.get("precision") == ("bf16" if name == "torch" else "fp16" if runtime == "torch" else None)
+        assert told["precision"] == gpu.stages()[model].precision
         assert {"nice", "intra_op_thread_count"}.isdisjoint(told) == (runtime == "tensorrt")
 
 
@@ -249,9 +250,9 @@ def test_onnx_runtime_runs_by_cuda_with_bounded_searches_and_memory() -> None:
 
 
 def test_contexts_of_many_profiles_hold_no_more_memory_than_each_needs() -> None:
-    told = {model: parameters(config) for model, config in graphs_of("demo").items()}
-    assert told["vae_decoder"] == {"execution_context_allocation_strategy": "ON_PROFILE_CHANGE"}
-    assert told["vision_encoder"] == {}
+    key = "execution_context_allocation_strategy"
+    told = {model: parameters(config).get(key) for model, config in graphs_of("demo").items()}
+    assert (told["vae_decoder"], told["vision_encoder"]) == ("ON_PROFILE_CHANGE", None)
 
 
 def test_more_sizes_than_an_engine_can_have_profiles_are_refused_by_their_number() -> None:
@@ -274,3 +275,11 @@ def test_files_of_a_gpu_host_go_with_its_table(tmp_path: Path, monkeypatch: pyte
     assert set(configs.stale(without)) == left_over
     assert left_over <= set(configs.write(without))
     assert list(tmp_path.glob("*/configs/gpu.pbtxt")) == configs.stale(without) == []
+
+
+def test_encoder_servers_tell_the_revision_of_their_checkpoint_on_either_hardware() -> None:
+    revision = Manifest.load(deployment_of("demo").repository_path).revision
+    for render in (configs.render, configs.render_gpu):
+        deployment = deployment_of("demo")
+        text = render(deployment, configs.read_exports(deployment))["image_tokens"]
+        assert f'parameters {{ key: "revision" value: {{ string_value: "{revision}" }} }}' in text

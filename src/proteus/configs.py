@@ -52,6 +52,7 @@ class Exports:
     """What was exported for a deployment: of the checkpoint that reads, of the one that draws."""
 
     reads: Shapes | None = None
+    revision: str = ""  # of the checkpoint that reads
     draws: DrawManifest | None = None
 
 
@@ -59,6 +60,7 @@ def read_exports(deployment: Deployment) -> Exports:
     """Of the checkpoints that the file names; raises DeploymentError when export, checkpoint and file disagree."""
     return Exports(
         reads=read_shapes(deployment) if deployment.reads else None,
+        revision=Manifest.load(deployment.repository_path).revision if deployment.reads else "",
         draws=read_draw_manifest(deployment) if deployment.draws else None,
     )
 
@@ -162,7 +164,7 @@ def render_gpu(deployment: Deployment, exports: Exports) -> dict[str, str]:
 
 def _models(deployment: Deployment, exports: Exports) -> Iterator[Model]:
     if exports.reads is not None:
-        yield from reading_models(deployment, exports.reads)
+        yield from reading_models(deployment, exports.reads, exports.revision)
     if exports.draws is not None:
         yield from drawing_models(deployment, exports.draws)
 
@@ -181,7 +183,7 @@ def _body(model: Model, where: str) -> str:
             batches = pbtxt.instances(model.stage.instances) + pbtxt.batching(model.stage) + pbtxt.nice(model.stage)
             return pbtxt.PYTHON + model.head + batches + where
         case Ensemble():
-            return pbtxt.ENSEMBLE + model.head + _steps()
+            return pbtxt.ENSEMBLE + model.head + _steps() + pbtxt.revision(model.revision)
         case Graph():
             return pbtxt.ONNX + model.head + _on_cpu(model)
         case _:

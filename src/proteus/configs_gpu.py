@@ -53,7 +53,7 @@ class GpuConfigs:
                 batches = pbtxt.instances(model.stage.instances) + pbtxt.batching(model.stage) + pbtxt.nice(model.stage)
                 return pbtxt.PYTHON + model.head + batches + self._parameters({})
             case Ensemble():
-                return pbtxt.ENSEMBLE + model.head + self.steps
+                return pbtxt.ENSEMBLE + model.head + self.steps + pbtxt.revision(model.revision)
             case Graph():
                 table = self.gpu.stages()[model.spec.name]
                 return PLATFORMS[table.runtime] + model.head + self._graph(model, table)
@@ -75,16 +75,18 @@ class GpuConfigs:
         profiles = profiles_of(self.deployment, stage) if table.runtime == "tensorrt" else ()
         names = ", ".join(f'"{number}"' for number in range(len(profiles)))
         resources = ", ".join(f'{{ name: "{name}" count: 1 }}' for name in self.gpu.resources())
+        precision = pbtxt.parameters({"precision": table.precision})  # part of what names the encoder in caches
         limiter = f" rate_limiter {{ resources [ {resources} ] priority: {BEHIND_OTHERS} }}"
         return (
             pbtxt.response_cache(model.cached)
             + _instances(table.instances, self.gpu.devices, (f" profile: [ {names} ]" if names else "") + limiter)
             + pbtxt.batching(model.stage)
-            + _RUNTIMES[table.runtime](model, table, profiles)
+            + precision
+            + _RUNTIMES[table.runtime](model, profiles)
         )
 
 
-def _tensorrt(model: Graph, _table: GpuStage, profiles: Sequence[Profile]) -> str:
+def _tensorrt(model: Graph, profiles: Sequence[Profile]) -> str:
     fixed = all(-1 not in model.shapes.resolve(spec.dims) for spec in model.spec.inputs)
     gather = f"  gather_kernel_buffer_threshold: {GATHER_FROM_BUFFERS}\n" if model.spec.name == CONNECTOR.name else ""
     memory = pbtxt.parameters({"execution_context_allocation_strategy": "ON_PROFILE_CHANGE"})
@@ -95,16 +97,15 @@ def _tensorrt(model: Graph, _table: GpuStage, profiles: Sequence[Profile]) -> st
     )
 
 
-def _onnxruntime(model: Graph, _table: GpuStage, _profiles: Sequence[Profile]) -> str:
+def _onnxruntime(model: Graph, _profiles: Sequence[Profile]) -> str:
     options = "".join(f' parameters {{ key: "{key}" value: "{value}" }}' for key, value in CUDA_OPTIONS.items())
     provider = f'  execution_accelerators {{ gpu_execution_accelerator [ {{ name: "cuda"{options} }} ] }}\n'
     # What has no CUDA kernel runs on a CPU.
     return _optimization(provider) + _process(model) + pbtxt.warmups(model.reads, model.max_batch)
 
 
-def _torch(model: Graph, table: GpuStage, _profiles: Sequence[Profile]) -> str:
-    precision = pbtxt.parameters({"precision": table.precision})
-    return _process(model) + precision + pbtxt.warmups(model.reads, model.max_batch)
+def _torch(model: Graph, _profiles: Sequence[Profile]) -> str:
+    return _process(model) + pbtxt.warmups(model.reads, model.max_batch)
 
 
 def _process(model: Graph) -> str:
@@ -112,7 +113,7 @@ def _process(model: Graph) -> str:
     return pbtxt.nice(model.stage) + pbtxt.threads(model.stage) + pbtxt.clock(model.clock)
 
 
-_RUNTIMES: Mapping[StageRuntime, Callable[[Graph, GpuStage, Sequence[Profile]], str]] = {
+_RUNTIMES: Mapping[StageRuntime, Callable[[Graph, Sequence[Profile]], str]] = {
     "tensorrt": _tensorrt,
     "onnxruntime": _onnxruntime,
     "torch": _torch,

@@ -73,6 +73,8 @@ class Preprocess(Model):
 class Ensemble(Model):
     """Other models, one after the other."""
 
+    revision: str  # of the checkpoint, for servers that ask this one for visual tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph(Model):
@@ -84,14 +86,14 @@ class Graph(Model):
     cached: bool = False  # by Triton's response cache
 
 
-def reading_models(deployment: Deployment, shapes: Shapes) -> Iterator[Model]:
+def reading_models(deployment: Deployment, shapes: Shapes, revision: str) -> Iterator[Model]:
     """Of the checkpoint that reads."""
     stages = deployment.stages
     encoder, connector, preprocess = stages.vision_encoder, stages.connector, stages.image_preprocess
     yield Door(spec=CHAT, shapes=shapes, parameters=published(deployment))
     yield Engine(spec=LLM, shapes=shapes)
     least = min(stage.max_batch for stage in (preprocess, encoder, connector))
-    yield Ensemble(spec=IMAGE_TOKENS, shapes=shapes, max_batch=least)
+    yield Ensemble(spec=IMAGE_TOKENS, shapes=shapes, max_batch=least, revision=revision)
     yield Preprocess(spec=IMAGE_PREPROCESS, shapes=shapes, max_batch=preprocess.max_batch, stage=preprocess)
     timed = ((VISION_ENCODER, encoder, PIXEL_VALUES, ENCODER_NS), (CONNECTOR, connector, IMAGE_FEATURES, CONNECTOR_NS))
     for spec, stage, tensor, clock in timed:

@@ -71,6 +71,11 @@ def parameters(values: Mapping[str, str]) -> str:
     )
 
 
+def revision(of_checkpoint: str) -> str:
+    """Told to other servers."""
+    return parameters({"revision": of_checkpoint})
+
+
 def _tensors(kind: str, specs: tuple[TensorSpec, ...], shapes: Resolving) -> str:
     return f"{kind} [\n" + ",\n".join(_tensor(kind, spec, shapes) for spec in specs) + "\n]\n"
 
