@@ -168,9 +168,12 @@ def save_program(graph: Graph, path: Path) -> None:
         program = torch.export.export(
             Flat(graph).eval(), tuple(_flat(graph.example)), dynamic_shapes=(_free_dims(graph.inputs),), strict=False
         )
-    for node in program.graph.nodes:
+    for node in list(program.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            program.graph.erase_node(node)  # it would refuse another device, and a lower precision
         for fact in set(node.meta) - set(_KEPT_FACTS):
             del node.meta[fact]
+    program.graph_module.recompile()
     program._example_inputs = None  # they would be pickled
     program._guards_code = []  # they would be run as Python; the deployment file says which shapes there are
     ports = {"inputs": [port.name for port in graph.inputs], "outputs": [port.name for port in graph.outputs]}

@@ -13,10 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from export.onnx_graph import Graph, Port, export_graph
+from export.torch_program import save_program
 from proteus.manifest import DrawManifest
 from tests.tiny_diffusers import sd15
 
 CHANNELS, TOKENS, WIDTH, POOLED = 4, 20, 24, 6
+CHECKPOINT = "checkpoint"  # in the folder of an exported UNet
 SCHEDULER = {
     "_class_name": "DDIMScheduler",
     "beta_start": 0.00085,
@@ -59,13 +61,10 @@ class _Denoiser(nn.Module):
         return self.unet(latents, timestep, text_states, return_dict=False)[0]
 
 
-def export_unet(folder: Path) -> Path:
-    """`folder` with denoiser.onnx, of random weights."""
-    torch.set_num_threads(1)
-    checkpoint = sd15(folder / "checkpoint", prediction="v_prediction", tokens=TOKENS)
+def unet_graph(checkpoint: Path) -> Graph:
     unet = UNet2DConditionModel.from_pretrained(checkpoint / "unet").eval()
     latents: tuple[str | int, ...] = ("rows", CHANNELS, "height", "width")
-    graph = Graph(
+    return Graph(
         name="denoiser",
         path=Path("denoiser.onnx"),
         module=_Denoiser(unet),
@@ -77,7 +76,46 @@ def export_unet(folder: Path) -> Path:
         ),
         outputs=(Port(name="prediction", dims=latents),),
     )
-    export_graph(graph, folder)
+
+
+def export_unet(folder: Path) -> Path:
+    """`folder` with denoiser.onnx, and the checkpoint of random weights that it is of."""
+    torch.set_num_threads(1)
+    export_graph(unet_graph(sd15(folder / CHECKPOINT, prediction="v_prediction", tokens=TOKENS)), folder)
+    return folder
+
+
+def add_unet_program(folder: Path) -> Path:
+    """denoiser.pt2 beside what `export_unet` wrote, of the same weights."""
+    save_program(unet_graph(folder / CHECKPOINT), folder / "denoiser.pt2")
+    return folder
+
+
+class _Sum(nn.Module):
+    def forward(
+        self, latents: Tensor, timestep: Tensor, text_states: Tensor, pooled: Tensor, guidance: Tensor
+    ) -> Tensor:
+        of_row = timestep + text_states.sum((1, 2)) + pooled.sum(1) + guidance
+        return latents + of_row[:, None, None, None]
+
+
+def export_sum(folder: Path) -> Path:
+    """`folder` with denoiser.onnx and denoiser.pt2, which add up all that is in a row: see save_sum."""
+    save_sum(folder / "denoiser.onnx")
+    latents: tuple[str | int, ...] = ("rows", CHANNELS, "height", "width")
+    shapes = {"timestep": (), "text_states": (TOKENS, WIDTH), "pooled": (POOLED,), "guidance": ()}
+    graph = Graph(
+        name="denoiser",
+        path=Path("denoiser.onnx"),
+        module=_Sum(),
+        example=(torch.zeros(3, CHANNELS, 4, 6), *(torch.zeros(3, *shape) for shape in shapes.values())),
+        inputs=(
+            Port(name="latents", dims=latents),
+            *(Port(name=name, dims=("rows", *shape)) for name, shape in shapes.items()),
+        ),
+        outputs=(Port(name="prediction", dims=latents),),
+    )
+    save_program(graph, folder / "denoiser.pt2")
     return folder
 
 

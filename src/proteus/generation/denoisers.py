@@ -12,6 +12,7 @@ from proteus.generation.bucket import Size
 from proteus.generation.onnx_denoiser import OnnxDenoiser
 from proteus.generation.rows import Rows
 from proteus.generation.task import Floats
+from proteus.generation.tensorrt_denoiser import TensorRtDenoiser
 from proteus.generation.torch_denoiser import TorchDenoiser
 from proteus.limits import Denoiser as DenoiserLimits
 from proteus.limits_gpu import Gpu, Precision
@@ -69,8 +70,17 @@ def _torch(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placeme
     )
 
 
+def _tensorrt(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placement: Placement) -> Denoiser:
+    if placement.device is None:
+        raise DeploymentError(
+            'the denoiser has runtime = "tensorrt" and no GPU',
+            fix="serve with --hardware gpu, or write the configs again: make configs",
+        )
+    return TensorRtDenoiser(folder / "denoiser.plan", manifest, max_rows=limits.max_rows, device=placement.device)
+
+
 Opener = Callable[[Path, DrawManifest, DenoiserLimits, Placement], Denoiser]
-RUNTIMES: Mapping[str, Opener] = {"onnxruntime": _onnx, "torch": _torch}
+RUNTIMES: Mapping[str, Opener] = {"onnxruntime": _onnx, "torch": _torch, "tensorrt": _tensorrt}
 
 
 def open_denoiser(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placement: Placement) -> Denoiser:
