@@ -131,19 +131,18 @@ def test_resources_are_those_that_the_launcher_gives_to_the_same_devices(name: s
         shm_prefix="mine",
         gpu=GpuHost.of(deployment, deployment.models),
     )
-    given = dict(argument.partition("=")[2].rsplit(":", 2)[::2] for argument in line if "-resource=" in argument)
-    counts = {
-        tuple(argument.partition("=")[2].split(":")[::2]): int(argument.split(":")[1])
-        for argument in line
-        if argument.startswith("--rate-limit-resource=")
-    }
-    assert given, "the limiter is on"
+    counts: dict[tuple[str, int], int] = {}
+    for argument in line:
+        if argument.startswith("--rate-limit-resource="):
+            resource, count, device = argument.partition("=")[2].split(":")
+            counts[resource, int(device)] = int(count)
+    assert "--rate-limit=execution_count" in line
     for config in graphs_of(name).values():
         (group,) = config.instance_group
         for resource in group.rate_limiter.resources:
             assert not getattr(resource, "global")
             for device in group.gpus:
-                assert counts[resource.name, str(device)] >= resource.count
+                assert counts[resource.name, device] >= resource.count
     assert deployment.gpu is not None
     assert set(counts.values()) == {deployment.gpu.encodes_at_once}
 
