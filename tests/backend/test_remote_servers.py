@@ -175,6 +175,25 @@ def test_servers_come_and_go_with_the_addresses_of_the_name(monkeypatch: pytest.
     run(scenario())
 
 
+def test_a_picture_after_a_long_pause_finds_servers_that_are_all_other_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    there: list[FakeEncoder] = []
+
+    async def targets(url: str) -> frozenset[str]:
+        return frozenset(encoder.target for encoder in there)
+
+    async def scenario() -> None:
+        async with FakeEncoder() as first, FakeEncoder() as second, pool_of(first) as pool:
+            monkeypatch.setattr(remote, "_targets", targets)
+            there.append(first)
+            await encode(pool)
+            there[:] = [second]
+            await first.__aexit__()
+            await encode(pool)
+            assert (len(first.requests), len(second.requests)) == (1, 1)
+
+    run(scenario())
+
+
 def test_a_name_that_nobody_knows_is_unavailable_and_its_cause_stays_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -19,7 +19,6 @@ from tritonclient.grpc import InferInput
 from tritonclient.utils import InferenceServerException
 from typer.testing import CliRunner
 
-from proteus import configs
 from proteus.cache.key import scope_key
 from proteus.cli import app
 from proteus.client import Answer, Client
@@ -28,6 +27,7 @@ from proteus.launcher import LaunchFailed, Server
 from tests.preprocess.pictures import encode, noise
 from tests.redis_server import RedisServer
 from tests.server.figures import metrics, until
+from tests.server.fleet import linked
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "deployments" / "demo.toml"
@@ -123,23 +123,10 @@ def test_the_metrics_port_and_the_command_tell_what_the_caches_did(server: Serve
 @contextmanager
 def sharing(folder: Path, redis: RedisServer, **changes: str) -> Iterator[Server]:
     """A server of the demo that only reads, with a Redis behind its encoder cache."""
-    deployment = Deployment.load(DEMO)
-    text = re.sub(r"^draw_checkpoint = .*\n", "", DEMO.read_text(), flags=re.MULTILINE)
-    text = re.sub(r'^checkpoint = "[^"]*"', f'checkpoint = "{deployment.checkpoint_path}"', text, flags=re.MULTILINE)
-    text = re.sub(r'^repository = "[^"]*"', 'repository = "model_repository"', text, flags=re.MULTILINE)
     table = {"url": f'"{redis.url}"', "timeout_ms": "2000", "max_age_s": "60.0", "secret_env": f'"{SECRET}"'} | changes
     lines = "".join(f"{key} = {value}\n" for key, value in table.items())
-    folder.mkdir()
-    file = folder / "deployment.toml"
-    file.write_text(text.replace("\n[cache] ", f"\n[encoder_cache.redis]\n{lines}\n[cache] "))
-    linked = Deployment.load(file)
-    for source in deployment.repository_path.glob("*/1/*"):
-        if source.is_file():
-            target = linked.repository_path / source.relative_to(deployment.repository_path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(source)
-    configs.write(linked)
-    with Server(linked, log=folder / "server.log") as server:
+    deployment = linked(folder, encoder_cache=f"[encoder_cache.redis]\n{lines}")
+    with Server(deployment, log=folder / "server.log") as server:
         yield server
 
 

@@ -138,6 +138,7 @@ class RemoteEncoders:
                 return await ask(first)
         except Unavailable:
             self._figures.retries += 1
+        await self._look_up(deadline, again=True)  # after an hour without pictures, all may be other ones
         second = await self._least_busy(deadline, but=first)
         with second.busy():
             return await ask(second)
@@ -159,12 +160,13 @@ class RemoteEncoders:
             raise Unavailable("no encoder server is found", fix=TRY_AGAIN)
         return min([server for server in servers if server is not but] or servers, key=RemoteServer.order)
 
-    async def _look_up(self, deadline: Deadline) -> None:
-        """Waits for it only where no server is known."""
+    async def _look_up(self, deadline: Deadline, *, again: bool = False) -> None:
+        """Waits for it only where no server is known, or those that are may be none any more."""
         self._loop = asyncio.get_running_loop()
-        if self._looking_up is None and time.monotonic() - self._looked_up_s >= LOOK_UP_S:
+        is_old = time.monotonic() - self._looked_up_s >= LOOK_UP_S
+        if self._looking_up is None and (is_old or again):
             self._looking_up = asyncio.create_task(self._find_servers())
-        if not self._servers and self._looking_up is not None:
+        if self._looking_up is not None and (again or not self._servers):
             await asyncio.wait([self._looking_up], timeout=deadline.left_s())
 
     async def _find_servers(self) -> None:
