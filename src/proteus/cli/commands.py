@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 
 from proteus import __version__
+from proteus.cli.advisories import advisories
 from proteus.cli.caches import caches
 from proteus.cli.contract import contract_table, file_contract
 from proteus.cli.draw import draw
@@ -154,6 +155,7 @@ def ask(
 app.command()(draw)
 app.command()(caches)
 app.command()(health)
+app.command()(advisories)
 app.add_typer(engines, name="engines")
 
 
