@@ -10,7 +10,7 @@ import pytest
 
 from proteus.deployment import Deployment
 from proteus.launcher import layout
-from proteus.launcher.command import command
+from proteus.launcher.command import CLOSED, command
 from proteus.launcher.gpu_host import GpuHost
 from proteus.launcher.installation import Installation
 from proteus.launcher.ports import LOOPBACK, Ports
@@ -61,10 +61,11 @@ def test_the_response_cache_is_asked_for_when_it_has_a_size(wheel: Installation)
 
 def test_the_models_named_are_loaded_and_nobody_can_change_that(wheel: Installation) -> None:
     """To load only some, Triton has to allow clients to load and unload: a key that nobody knows forbids it."""
+    assert CLOSED.split(",") == ["model-repository", "shared-memory", "logging", "trace"]
     first, second = (command_of(wheel, models=("chat", "llm")) for _ in range(2))
     assert {"--model-control-mode=explicit", "--load-model=chat", "--load-model=llm"} <= set(first)
     for option in ("--http-restricted-api", "--grpc-restricted-protocol"):
-        keys = {argument for argument in (*first, *second) if argument.startswith(f"{option}=model-repository:")}
+        keys = {argument for argument in (*first, *second) if argument.startswith(f"{option}={CLOSED}:")}
         assert len(keys) == 2, "another one for each server"
 
 

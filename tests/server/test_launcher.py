@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from proteus.launcher import LaunchFailed, Repository, RestartPolicy, Server
+from proteus.launcher.ports import LOOPBACK
 from proteus.launcher.processes import is_alive
 from tests.server.toys import BROKEN, write_onnx_model, write_python_model
 
@@ -249,3 +251,36 @@ def test_no_client_loads_or_unloads_a_model(grpc_client: triton.InferenceServerC
     with pytest.raises(triton.InferenceServerException, match="This protocol is restricted"):
         getattr(grpc_client, method)("chat")
     assert grpc_client.is_model_ready("chat")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("register_system_shared_memory", ("mine", "/mine", 64)),
+        ("get_system_shared_memory_status", ()),
+        ("register_cuda_shared_memory", ("mine", b"", 0, 64)),
+        ("update_log_settings", ({"log_verbose_level": 9},)),
+        ("get_trace_settings", ()),
+        ("update_trace_settings", (None, {"trace_file": "/tmp/anywhere"})),
+    ],
+)
+def test_no_client_reaches_shared_memory_log_or_traces(
+    shared_toy: Server, method: str, arguments: tuple[object, ...]
+) -> None:
+    """NVIDIA's bulletins 5687 and 5691 ask for it: docs/advisories.md."""
+    with (
+        triton.InferenceServerClient(shared_toy.ports.grpc_url) as client,
+        pytest.raises(triton.InferenceServerException, match="This protocol is restricted"),
+    ):
+        getattr(client, method)(*arguments)
+
+
+@pytest.mark.parametrize("path", ["systemsharedmemory/status", "cudasharedmemory/status", "logging", "trace/setting"])
+def test_nor_over_http(shared_toy: Server, path: str) -> None:
+    connection = http.client.HTTPConnection(LOOPBACK, shared_toy.ports.http, timeout=10)
+    try:
+        connection.request("GET", f"/v2/{path}")
+        answer = connection.getresponse()
+        assert (answer.status, b"restricted" in answer.read()) == (403, True)
+    finally:
+        connection.close()
