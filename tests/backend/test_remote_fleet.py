@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from proteus.backend.remote_figures import ENCODER_POOL_FIGURES
 from proteus.deployment import Deployment
 from proteus.limits_gpu import EncoderPool
 from tests.backend import triton
@@ -54,3 +55,10 @@ def test_a_server_with_an_encoder_pool_tells_its_figures_and_any_other_none(flee
     for row in rows:
         assert all(value >= 0 for value in values().values(row.name).values())
     assert list(fleet.of(DEMO, "cpu").figures()) == []
+
+
+@pytest.mark.parametrize("figure", ENCODER_POOL_FIGURES, ids=lambda figure: figure.name)
+def test_the_page_of_the_encoder_pool_tells_every_figure_and_its_label(figure: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "encoder_pool.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{figure.name}` |"))
+    assert not figure.label or f"`{figure.label}`" in row
