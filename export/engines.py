@@ -144,10 +144,11 @@ class _Bench:
         return Made(folder=keep(repository, path, engine), engine=engine, built=True)
 
     def _settings(self, wanted: Wanted) -> Settings:
+        timings = timing_cache_path(self.deployment, wanted.tensorrt_version, wanted.sm)
         return Settings(
             optimization_level=wanted.optimization_level,
             workspace_bytes=wanted.workspace_bytes,
             tf32=wanted.precision != "fp32",
-            timing_cache=timing_cache_path(self.deployment, wanted.tensorrt_version, wanted.sm),
+            timing_cache=None if self.host.sms else timings,
             sms=self.host.sms,
         )

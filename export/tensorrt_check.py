@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 
-from export.tensorrt_plan import BuildError, Settings, build_plan, check_operators
+from export.tensorrt_plan import Settings, build_plan, check_operators, check_supported
 from proteus.configs import DEFAULT_DEPLOYMENT
 from proteus.deployment import Deployment, DeploymentError
 from proteus.engines import EngineStage, graph_path, stages_on_tensorrt
@@ -164,23 +164,6 @@ def _built(result: Result, deployment_path: Path, scratch: Path) -> Result:
         build_s=round(plan.build_s, 1),
         plan_bytes=memoryview(plan.content).nbytes,
     )
-
-
-def check_supported(trt: Any, graph: Path, stage: str) -> None:
-    """TensorRT would run every node; raises BuildError naming those that it would not."""
-    logger = trt.Logger(trt.Logger.INTERNAL_ERROR)
-    network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = trt.OnnxParser(network, logger)
-    if parser.supports_model_v2(graph.read_bytes(), str(graph)):
-        return
-    nodes = onnx.load(graph, load_external_data=False).graph.node
-    bad = [
-        f"{nodes[index].op_type} {nodes[index].name}"
-        for part in range(parser.num_subgraphs)
-        if not parser.is_subgraph_supported(part)
-        for index in parser.get_subgraph_nodes(part)
-    ]
-    raise BuildError(f"{stage}: TensorRT does not run {len(bad)} nodes: {', '.join(bad[:4])}")
 
 
 def random_sample(graph: Path, profile: Profile) -> dict[str, np.ndarray]:

@@ -37,7 +37,7 @@ class Settings:
     optimization_level: int
     workspace_bytes: int
     tf32: bool  # fp32 products by way of TF32, as precise as fp16
-    timing_cache: Path | None = None
+    timing_cache: Path | None = None  # TensorRT for RTX has none
     sms: tuple[int, ...] = ()  # compute capabilities x 10, of TensorRT for RTX alone; none: the GPU that is here
 
 
@@ -74,8 +74,7 @@ def build_plan(
     if content is None:
         raise BuildError(f"{stage}: TensorRT {trt.__version__} builds no engine of {graph.name}: {_told(logger)}")
     if settings.timing_cache is not None:
-        with replacing(settings.timing_cache) as path:
-            path.write_bytes(config.get_timing_cache().serialize())
+        save_timings(config, settings.timing_cache)
     return Plan(content=content, num_layers=network.num_layers, build_s=time.monotonic() - begin)
 
 
@@ -91,6 +90,24 @@ def check_operators(graph: Path, stage: str) -> int:
             fix="export the checkpoint again",
         )
     return len(nodes)
+
+
+def check_supported(trt: Any, graph: Path, stage: str) -> None:
+    """TensorRT would run every node; raises BuildError naming those that it would not."""
+    logger = _listener(trt)
+    network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.supports_model_v2(graph.read_bytes(), str(graph)):
+        raise BuildError(f"{stage}: TensorRT does not run all of {graph.name}: {told_of_nodes(parser)}")
+
+
+def told_of_nodes(parser: Any) -> str:
+    """The first errors of a parser, each with its node."""
+    errors = (parser.get_error(index) for index in range(parser.num_errors))
+    return "; ".join(
+        f"node {error.node()} {error.node_name()} ({error.node_operator()}): {' '.join(error.desc().split())}"
+        for error in islice(errors, MAX_TOLD)
+    )
 
 
 def check_profiles(network: Any, stage: str, profiles: Sequence[Profile]) -> None:
@@ -131,14 +148,8 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _parse(parser: Any, graph: Path, stage: str) -> None:
-    if parser.parse_from_file(str(graph)):
-        return
-    errors = (parser.get_error(index) for index in range(parser.num_errors))
-    told = "; ".join(
-        f"node {error.node()} {error.node_name()} ({error.node_operator()}): {' '.join(error.desc().split())}"
-        for error in islice(errors, MAX_TOLD)
-    )
-    raise BuildError(f"{stage}: TensorRT cannot read {graph.name}: {told}")
+    if not parser.parse_from_file(str(graph)):
+        raise BuildError(f"{stage}: TensorRT cannot read {graph.name}: {told_of_nodes(parser)}")
 
 
 def _add_profiles(builder: Any, config: Any, stage: str, profiles: Sequence[Profile], logger: Any) -> None:
@@ -160,11 +171,22 @@ def _configure(trt: Any, config: Any, settings: Settings) -> None:
         for index, sm in enumerate(settings.sms):
             config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{sm}"), index)
     if settings.timing_cache is not None:
-        file = settings.timing_cache
-        file.parent.mkdir(parents=True, exist_ok=True)
-        learnt = config.create_timing_cache(file.read_bytes() if file.exists() else b"")
-        if not config.set_timing_cache(learnt, False):  # of another builder, whatever its name says
-            config.set_timing_cache(config.create_timing_cache(b""), False)
+        load_timings(config, settings.timing_cache)
+
+
+def load_timings(config: Any, file: Path) -> None:
+    """What was learnt before, where it is of this builder and this GPU, whatever the file's name says; else nothing."""
+    if file.exists():
+        cache = config.create_timing_cache(file.read_bytes())
+        if cache is not None and config.set_timing_cache(cache, False):
+            return
+    config.set_timing_cache(config.create_timing_cache(b""), False)
+
+
+def save_timings(config: Any, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as path:
+        path.write_bytes(config.get_timing_cache().serialize())
 
 
 def _listener(trt: Any) -> Any:

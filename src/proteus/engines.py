@@ -264,6 +264,7 @@ def _whole(folder: Path) -> Engine:
 def replacing(target: Path) -> Iterator[Path]:
     """A name beside `target` that takes its place at the end of the block, at once, or is gone after an error."""
     path = target.with_name(f".{target.name}.{os.getpid()}")
+    path.unlink(missing_ok=True)  # of a process that was killed
     try:
         yield path
         path.replace(target)

@@ -93,23 +93,24 @@ def _rows(deployment: Deployment) -> Iterator[dict[str, Any]]:
                 "bytes": engine.plan_bytes,
                 "built_at": engine.built_at,
                 "served": build.installed,
-                "graph": "another" if build.stale else "same",
-                "profiles": "same" if engine.profiles == wanted else "others",
+                "graph": "other" if build.stale else "same",
+                "profiles": "same" if engine.profiles == wanted else "other",
             }
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("model", "name", "MB", "built", "served", "graph", "profiles"):
+    table.add_column("model", no_wrap=True)
+    for column in ("name", "MB", "built", "served", "fits"):
         table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
     for row in rows:
+        others = [f"{row[what]} {what}" for what in ("graph", "profiles") if row[what] != "same"]
         table.add_row(
             row["model"],
             row["name"],
             f"{row['bytes'] / 1e6:.1f}",
-            row["built_at"][:16].replace("T", " "),
+            row["built_at"][:10],
             "yes" if row["served"] else "",
-            row["graph"],
-            row["profiles"],
+            ", ".join(others) or "yes",
         )
     return table
