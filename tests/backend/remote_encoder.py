@@ -26,7 +26,7 @@ ROWS, WIDTH = 3, 4
 NO_CONTEXT = Context(parameters={})
 WANTED = Wanted(revision=REVISION, shape=(ROWS, WIDTH))
 SECRET = "10.1.2.3 fell over"
-KINDS = {"float32": "FP32", "int64": "INT64"}
+KINDS = {"float32": "FP32", "float64": "FP64", "int64": "INT64"}
 
 
 def free_port() -> int:

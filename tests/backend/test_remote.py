@@ -121,7 +121,9 @@ def test_errors_of_models_are_revived_and_nothing_else_is_told(
         {"another": np.array([1])},
     ],
 )
-def test_an_answer_against_the_contract_is_used_by_nobody(outputs: dict[str, Any]) -> None:
+def test_an_answer_against_the_contract_is_used_by_nobody_and_logged(
+    outputs: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         async with FakeEncoder() as encoder, pool_of(encoder) as pool:
             changed = encoder.outputs | {name: array for name, array in outputs.items() if array is not None}
@@ -130,6 +132,7 @@ def test_an_answer_against_the_contract_is_used_by_nobody(outputs: dict[str, Any
                 await encode(pool)
 
     run(scenario())
+    assert "against the contract" in caplog.text
 
 
 def test_no_more_are_under_way_than_the_limit_and_the_others_wait_for_their_own_time() -> None:

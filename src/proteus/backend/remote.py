@@ -148,7 +148,11 @@ class RemoteEncoders:
         sent_ns = time.monotonic_ns()
         response = await server.infer(request, _metadata(context), deadline)
         received_ns = time.monotonic_ns()
-        encoded = read_picture(response, sent_ns, received_ns, encoder)
+        try:
+            encoded = read_picture(response, sent_ns, received_ns, encoder)
+        except InternalError:
+            log.exception("encoder server %s answered against the contract", server.target)
+            raise
         self._encoder = encoder
         self._figures.seconds += (received_ns - sent_ns) / 1e9
         return encoded
