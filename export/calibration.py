@@ -37,7 +37,7 @@ PICTURES, PROMPTS, DRAWN = 6, 3, 2
 STEPS = 8
 DENOISER = Path("denoiser/1/denoiser.onnx")
 _EXTREME_SIDE_PX = 96
-_LONGEST_TEXT = 4_096  # characters
+_LONG_TEXT = 150 * "Zebras & 37 naïve circles! "
 
 Sample = Mapping[str, NDArray[np.generic]]
 Floats = NDArray[np.float32]
@@ -74,25 +74,26 @@ def _connector(deployment: Deployment) -> Iterator[Sample]:
 def _text_encoder(deployment: Deployment) -> Iterator[Sample]:
     manifest = DrawManifest.load(deployment.repository_path)
     tokenizer = PromptTokenizer.from_checkpoint(deployment.drawing.checkpoint_path, manifest.text_inputs)
-    texts = [*_prompts(), "", _longest(tokenizer)]
+    texts = [*_prompts(tokenizer), "", _fitted(tokenizer, _LONG_TEXT)]
     yield _text_feed(tokenizer, texts)
     yield from (_text_feed(tokenizer, [text]) for text in texts[-2:])
 
 
-def _prompts() -> list[str]:
-    return [prompt(full_wish(drawing("train", seed)), random.Random(seed)) for seed in range(PROMPTS)]
+def _prompts(tokenizer: PromptTokenizer) -> list[str]:
+    texts = [prompt(full_wish(drawing("train", seed)), random.Random(seed)) for seed in range(PROMPTS)]
+    return [_fitted(tokenizer, text) for text in texts]
 
 
-def _longest(tokenizer: PromptTokenizer) -> str:
-    """Fills the shortest context, as nearly as doubling does."""
-    text = "Zebras & 37 naïve circles! "
-    while len(text) < _LONGEST_TEXT:
+def _fitted(tokenizer: PromptTokenizer, text: str) -> str:
+    """As many words of it, from the first on, as every tokenizer has room for; about a tenth may be missing."""
+    words = text.split(" ")
+    while True:
         try:
-            tokenizer.encode(text + text, "prompt")
+            tokenizer.encode(" ".join(words), "prompt")
         except PromptTooLong:
-            break
-        text += text
-    return text
+            words = words[: len(words) * 9 // 10]
+        else:
+            return " ".join(words)
 
 
 def _text_feed(tokenizer: PromptTokenizer, texts: list[str]) -> dict[str, NDArray[np.generic]]:
@@ -141,7 +142,7 @@ def _conditions(deployment: Deployment, manifest: DrawManifest, num_branches: in
     tokenizer = PromptTokenizer.from_checkpoint(deployment.drawing.checkpoint_path, manifest.text_inputs)
     encoder = _session(deployment, Path("text_encoder/1/model.onnx"))
     names = ["text_states", "pooled"] if manifest.pooled_width else ["text_states"]
-    for text in _prompts()[:DRAWN]:
+    for text in _prompts(tokenizer)[:DRAWN]:
         feed = _text_feed(tokenizer, [text, ""][:num_branches])
         yield dict(zip(names, encoder.run(names, feed), strict=True))
 
