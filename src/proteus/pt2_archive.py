@@ -10,6 +10,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +40,31 @@ _TREE_CONTEXTS = {None, "null", "[]"}
 _FORBIDDEN = {"as_custom_obj", "as_graph", "as_operator", "guards_code", "custom_obj_values"}
 
 
-def check_archive(path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Names, in the order of the graph."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def check_archive(path: Path) -> Ports:
     """Raises DeploymentError where `path` is no archive, or holds more than tensors and a graph of ATen operators."""
     try:
         with zipfile.ZipFile(path) as archive:
-            reasons = _wrong(archive)
-            reason = next(reasons, None)
-    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError, RecursionError) as error:
+            if (reason := next(_wrong(archive), None)) is None:
+                return _ports(archive)
+    except (OSError, zipfile.BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DeploymentError(f"{path} cannot be loaded", fix=_FIX) from error
-    if reason is not None:
-        raise DeploymentError(
-            f"{path} holds {reason}",
-            limit="plain tensors and a graph of ATen operators: nothing is unpickled",
-            fix=_FIX,
-        )
+    raise DeploymentError(
+        f"{path} holds {reason}", limit="plain tensors and a graph of ATen operators, unpickled by nobody", fix=_FIX
+    )
 
 
-def read_ports(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of inputs and outputs of a checked archive, in the order of its graph."""
-    with zipfile.ZipFile(path) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(f"/extra/{PORTS}"))
-        ports = json.loads(archive.read(name))
-    return tuple(ports["inputs"]), tuple(ports["outputs"])
+def _ports(archive: zipfile.ZipFile) -> Ports:
+    (record,) = (name for name in archive.namelist() if name.endswith(f"/extra/{PORTS}"))
+    ports = json.loads(archive.read(record))
+    return Ports(inputs=tuple(ports["inputs"]), outputs=tuple(ports["outputs"]))
 
 
 _FIX = "export it again: make export CHECKPOINT=folder TARGET=torch"

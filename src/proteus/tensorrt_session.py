@@ -153,7 +153,7 @@ class TensorRtSession:
 
 
 class _Call:
-    """One binding. TensorRT settles a context in its first run, so the graph is captured behind it."""
+    """One binding. TensorRT settles a context in its first run, so its graph is captured before the second."""
 
     def __init__(
         self,
@@ -166,21 +166,20 @@ class _Call:
         self._cuda, self._context, self._memory = cuda, context, memory
         self._inputs, self._outputs = inputs, outputs
         self._graph: CudaGraph | None = None
-        self._is_settled = False
+        self._runs = 0
 
     def __call__(self) -> None:
         self._cuda.use()
-        if self._graph is not None:
-            self._cuda.launch(self._graph)
-            self._cuda.synchronize()
-            return
-        self._begin()
-        self._cuda.synchronize()
-        if not self._is_settled:
-            self._is_settled = True
+        if self._runs == 1:
             self._graph = self._cuda.capture(self._begin)
             if self._graph is None:
                 log.info("no CUDA graph can be made of a call: it is put together again every time")
+        self._runs += 1
+        if self._graph is None:
+            self._begin()
+        else:
+            self._cuda.launch(self._graph)
+        self._cuda.synchronize()
 
     def _begin(self) -> None:
         for name, array in self._inputs.items():

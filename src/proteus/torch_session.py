@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from proteus.deployment import DeploymentError
-from proteus.pt2_archive import check_archive, read_ports
+from proteus.pt2_archive import check_archive
 
 Array = NDArray[Any]
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -35,8 +35,8 @@ class TorchProgram:
                 limit=f"one of {', '.join(DTYPES)}",
                 fix='choose one of these, or runtime = "tensorrt"',
             )
-        check_archive(path)
-        self.inputs, self.outputs = read_ports(path)
+        ports = check_archive(path)
+        self.inputs, self.outputs = ports.inputs, ports.outputs
         self._torch = torch = _import_torch(path)
         self.place = _place(torch, path, device)
         torch.set_num_threads(threads)
