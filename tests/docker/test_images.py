@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tritonclient.grpc
 from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name
 
@@ -193,13 +194,19 @@ def test_an_empty_image_gets_exactly_what_serving_needs(missing: ModuleType, whe
     ("here", "replace", "pillow", "wrong"),
     [
         ({"pillow": "13.1.0"}, "", False, []),
-        ({"pillow": "11.0.0"}, "", False, ["pillow 11.0.0 is in the image, the wheel needs pillow>=12"]),
+        ({"pillow": "11.0.0"}, "", False, ["pillow 11.0.0 is in the image, what serves needs pillow>=12"]),
         ({"pillow": "11.0.0"}, "pillow", True, []),
         ({}, "", True, []),
         ({"numpy": "2.3.0", "protobuf": "7.1"}, "", True, []),
+        (
+            {"protobuf": "6.31.1"},
+            "",
+            True,
+            ["protobuf 6.31.1 is in the image, what serves needs protobuf<8,>=6.33.5"],
+        ),
         ({"onnxruntime-gpu": "1.32.0"}, "", True, []),
     ],
-    ids=["new enough", "too old", "replaced", "missing", "not ours to judge", "another runtime"],
+    ids=["new enough", "too old", "replaced", "missing", "not ours to judge", "messages", "another runtime"],
 )
 def test_what_an_image_has_is_left_alone_or_complained_about(
     missing: ModuleType,
@@ -220,6 +227,18 @@ def test_what_an_image_has_is_left_alone_or_complained_about(
     assert any(line.startswith("pillow==") for line in lines) == pillow
     assert not any(line.split("==")[0] in here for line in lines if not replace)
     assert any(line.startswith("onnxruntime==") for line in lines) == ("onnxruntime-gpu" not in here)
+
+
+def test_protobuf_is_as_new_as_the_messages_of_tritonclient(missing: ModuleType) -> None:
+    """An image with an older one was imitated: nothing but `import` said no, and the build had been content."""
+    (protobuf,) = missing.ALSO
+    text = Path(tritonclient.grpc.model_config_pb2.__file__).read_text()
+    call = re.search(r"ValidateProtobufRuntimeVersion\(\s*[\w.]+,\s*(\d+),\s*(\d+),\s*(\d+),", text)
+    assert call is not None
+    generated = ".".join(call.groups())
+    assert protobuf.specifier.contains(generated)
+    assert f">={generated}" in str(protobuf.specifier)
+    assert protobuf.specifier.contains(missing.locked(LOCK)["protobuf"])
 
 
 def test_the_step_that_asks_what_is_missing_runs_as_a_program(wheel: Path) -> None:
