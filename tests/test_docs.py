@@ -13,6 +13,7 @@ import pytest
 from perf.families import table
 from proteus.admission.figures import FIGURES
 from proteus.backend.memory import MEMORY_FIGURES
+from proteus.backend.remote_figures import ENCODER_POOL_FIGURES
 from proteus.cache.figures import ENCODER_CACHE_FIGURES, PROCESSOR_CACHE_FIGURES
 from proteus.contract import CHAT, REQUEST_DOCUMENT
 from proteus.contract_draw import DRAW_REQUEST_DOCUMENT
@@ -59,7 +60,14 @@ def test_contract_of_chat_names_every_error_that_a_client_may_meet(code: str) ->
     assert any(f"`{code}`" in line for line in CHAT.errors)
 
 
-CHAT_FIGURES = (*FIGURES, *ENGINE_FIGURES, *PROCESSOR_CACHE_FIGURES, *ENCODER_CACHE_FIGURES, *MEMORY_FIGURES)
+CHAT_FIGURES = (
+    *FIGURES,
+    *ENGINE_FIGURES,
+    *PROCESSOR_CACHE_FIGURES,
+    *ENCODER_CACHE_FIGURES,
+    *ENCODER_POOL_FIGURES,
+    *MEMORY_FIGURES,
+)
 
 
 @pytest.mark.parametrize(
