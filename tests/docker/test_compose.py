@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from proteus.launcher.surroundings import SHM_ENOUGH_BYTES
 from tests.docker.scripts import BIN, DOCKER, ROOT
+from tests.redis_server import RedisServer, binary
 
 FILE = DOCKER / "compose.yaml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
@@ -154,3 +159,35 @@ def test_grafana_lets_nobody_in_without_a_password() -> None:
     assert settings["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert settings["GF_USERS_ALLOW_SIGN_UP"] == "false"
     assert settings["GF_SECURITY_ADMIN_PASSWORD__FILE"] == "/run/secrets/grafana_password"
+
+
+@pytest.fixture
+def redis_service(tmp_path: Path) -> Iterator[int]:
+    """The command of the service, run with a real redis-server and the paths of a container moved aside; its port."""
+    port = RedisServer().port
+    (tmp_path / "redis_password").write_text("a-password\n")
+    (tmp_path / "redis.conf").write_text((DOCKER / "redis.conf").read_text().replace("6379", str(port)))
+    (tmp_path / "tmp").mkdir()
+    shell, option, script = SERVICES["redis"]["command"]
+    moved = {
+        "/etc/redis.conf": f"{tmp_path}/redis.conf",
+        "/tmp/": f"{tmp_path}/tmp/",
+        "/run/secrets/": f"{tmp_path}/",
+        "redis-server ": f"{binary()} ",
+    }
+    script = re.sub("|".join(map(re.escape, moved)), lambda found: moved[found[0]], script)
+    command = [shell, option, script.replace("$$", "$")]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield port
+        finally:
+            process.kill()
+
+
+def test_redis_wants_the_password_of_the_secret_and_evicts(redis_service: int) -> None:
+    with redis.Redis(port=redis_service, password="a-password", retry=Retry(ConstantBackoff(0.05), 100)) as client:
+        assert client.ping()
+        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "allkeys-lru"}
+        assert client.config_get("save") == {"save": ""}
+    with redis.Redis(port=redis_service) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()

@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from proteus.launcher import LaunchFailed, Server
-from proteus.launcher.health import ASK_TRITON_S, MAX_HEAD_BYTES, WORKERS, Health, HealthServer, Observed
+from proteus.launcher.health import (
+    ASK_TRITON_S,
+    MAX_HEAD_BYTES,
+    ROUND_S,
+    TRITON_TIMEOUT_S,
+    WORKERS,
+    Health,
+    HealthServer,
+    Observed,
+)
 from proteus.launcher.ports import Ports
 
 DIED = "a stub of 'llm' died"
@@ -98,6 +107,18 @@ def test_triton_is_asked_twice_a_second_at_most_and_a_death_is_seen_between() ->
     triton.ready = {"chat"}
     now[0] += ASK_TRITON_S
     assert asked.condition().reasons == ("model 'llm' is not ready",)
+
+
+def test_a_triton_that_hangs_is_not_asked_for_every_model() -> None:
+    now = [100.0]
+
+    def hang(listening: Ports, model: str) -> bool:
+        now[0] += TRITON_TIMEOUT_S
+        return False
+
+    asked = Health(Told(models=tuple("abcdefgh")), ask=hang, clock=lambda: now[0])
+    assert not asked.condition().ready
+    assert now[0] - 100.0 <= ROUND_S + TRITON_TIMEOUT_S
 
 
 class DiesMeanwhile(Told):

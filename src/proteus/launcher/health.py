@@ -29,6 +29,7 @@ CONNECTION_S = 2.0  # from its first byte to its last
 MAX_HEAD_BYTES = 4096
 ASK_TRITON_S = 0.5  # between two rounds of questions to Triton, however many ask here
 TRITON_TIMEOUT_S = 1.0  # of one model
+ROUND_S = 2.0  # of all of them: those that are not asked by then are not ready
 PATHS = ("/", "/ready", "/live")
 
 
@@ -106,7 +107,8 @@ class Health:
         with self._lock:
             if self._clock() - self._asked_at >= ASK_TRITON_S:
                 names, listening = self._server.repository.model_names(), self._server.ports
-                self._models = {name: self._ask(listening, name) for name in names}
+                last_s = self._clock() + ROUND_S
+                self._models = {name: self._clock() < last_s and self._ask(listening, name) for name in names}
                 self._asked_at = self._clock()
             return dict(self._models)
 
