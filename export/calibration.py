@@ -85,13 +85,13 @@ def _prompts(tokenizer: PromptTokenizer) -> list[str]:
 
 
 def _fitted(tokenizer: PromptTokenizer, text: str) -> str:
-    """As many words of it, from the first on, as every tokenizer has room for; about a tenth may be missing."""
+    """As many words of it, from the first on, as every tokenizer has room for; a twentieth may be missing."""
     words = text.split(" ")
     while True:
         try:
             tokenizer.encode(" ".join(words), "prompt")
         except PromptTooLong:
-            words = words[: len(words) * 9 // 10]
+            words = words[: len(words) - 1 - len(words) // 20]
         else:
             return " ".join(words)
 
