@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from proteus.language.engine import OnnxEngine
+from proteus.language.tensorrt_llm_versions import load_api
 from proteus.language.tokenizer import load_tokenizer
 from tests.language import plant
 from tests.language.checkpoints import TOKENIZERS, build_checkpoint
@@ -25,6 +27,20 @@ def llm_folder(tiny_export: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """The export, told that no token ends an answer, so that lengths are known."""
     source = tiny_export / "model_repository" / "llm" / "1"
     return plant.copy(source, tmp_path_factory.mktemp("llm") / "1", eos_token_ids=[])
+
+
+@pytest.fixture(scope="session")
+def tensorrt_llm_api() -> Iterator[Any]:
+    """Of the stand-in in tests/fakes, which needs torch."""
+    stand_ins = str(Path(__file__).parents[1] / "fakes")
+    sys.path.insert(0, stand_ins)
+    try:
+        yield load_api()
+    finally:
+        sys.path.remove(stand_ins)
+        for name in [name for name in sys.modules if name.split(".")[0] == "tensorrt_llm"]:
+            del sys.modules[name]
+        sys.modules.pop("proteus.language.tensorrt_llm_model", None)
 
 
 @pytest.fixture(scope="session")

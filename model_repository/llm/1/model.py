@@ -8,22 +8,14 @@ from proteus.backend.generation import LlmWire
 from proteus.backend.heartbeat import EngineWatch
 from proteus.backend.metrics import Metrics, Telling
 from proteus.backend.port import Port
-from proteus.backend.startup import load_deployment, version_folder
-from proteus.language.engine import OnnxEngine
+from proteus.backend.startup import load_deployment, runtime_of, version_folder
+from proteus.language.engines import open_engine
 from proteus.language.figures import ENGINE_FIGURES
-from proteus.language.tokenizer import load_tokenizer
-from proteus.manifest import Manifest
 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
-        deployment = load_deployment(args)
-        engine = OnnxEngine(
-            version_folder(args),
-            load_tokenizer(deployment.checkpoint_path),
-            deployment.llm,
-            revision=Manifest.load(deployment.repository_path).revision,
-        )
+        engine = open_engine(runtime_of(args), load_deployment(args), version_folder(args))
         self.port = Port(engine, LlmWire())
         self.watch = EngineWatch(engine)
         self.telling = Telling(Metrics(ENGINE_FIGURES), engine.figures, at_each=self.look)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from proteus.deployment import DeploymentError
 from proteus.errors import InternalError, ProteusError, Unavailable
 from proteus.language.counts import Counts
 from proteus.language.figures import EngineFigures
@@ -59,12 +58,7 @@ class OnnxEngine:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, llm: Llm, *, revision: str) -> None:
         manifest = DecoderManifest.load(folder)
-        if llm.context_tokens > manifest.context_tokens:
-            raise DeploymentError(
-                f"[llm] context_tokens = {llm.context_tokens:,}",
-                limit=f"the checkpoint knows {manifest.context_tokens:,} positions",
-                fix="lower context_tokens",
-            )
+        manifest.check_context(llm)
         self._limits = PromptLimits(
             vocab_size=manifest.vocab_size,
             hidden_size=manifest.hidden_size,

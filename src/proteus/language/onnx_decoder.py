@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proteus.deployment import DeploymentError
 from proteus.language.kv_slots import KvSlots
+from proteus.limits import Llm
 from proteus.manifest import FORMAT
 from proteus.onnx_session import open_session
 
@@ -53,6 +54,15 @@ class DecoderManifest(BaseModel):
         if manifest.format != FORMAT:
             raise DeploymentError(f"{path} has format {manifest.format}", limit=f"format = {FORMAT}", fix=fix)
         return manifest
+
+    def check_context(self, llm: Llm) -> None:
+        """Raises DeploymentError where a context is longer than the checkpoint knows."""
+        if llm.context_tokens > self.context_tokens:
+            raise DeploymentError(
+                f"[llm] context_tokens = {llm.context_tokens:,}",
+                limit=f"the checkpoint knows {self.context_tokens:,} positions",
+                fix="lower context_tokens",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,17 @@ def media_key_of_rows(rows: npt.NDArray[np.float32]) -> bytes:
     return hashlib.sha256(shape + np.ascontiguousarray(rows, dtype="<f4").tobytes()).digest()
 
 
+def keys_of_spans(rows: npt.NDArray[np.float32] | None, spans: Spans) -> tuple[bytes, ...]:
+    """The key of each picture of a request that names none; rows (R, D) of all of them, in order."""
+    if rows is None:
+        return ()
+    keys, row = [], 0
+    for _, length in spans:
+        keys.append(media_key_of_rows(rows[row : row + length]))
+        row += length
+    return tuple(keys)
+
+
 def _shown(spans: Spans, keys: tuple[bytes, ...], block_tokens: int, num_blocks: int) -> defaultdict[int, list[bytes]]:
     """By block: what its placeholders stand for. Ids say nothing of it, they are the same for every picture."""
     shown: defaultdict[int, list[bytes]] = defaultdict(list)

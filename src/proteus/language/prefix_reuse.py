@@ -9,7 +9,7 @@ import time
 
 from proteus.language.generation import GenerationRequest
 from proteus.language.kv_slots import KvSlots
-from proteus.language.prefix import Chain, chain, media_key_of_rows, root
+from proteus.language.prefix import Chain, chain, keys_of_spans, root
 from proteus.language.prefix_cache import PrefixCache, PrefixFigures
 from proteus.language.task import LEAST_CHUNK
 from proteus.limits import PrefixCache as PrefixLimits
@@ -32,7 +32,7 @@ class PrefixReuse:
             root=root(cache_scope=request.scheduling.cache_scope, revision=self._revision, adapter=""),
             input_ids=request.input_ids,
             visual_spans=request.visual_spans,
-            media_keys=request.media_keys or _keys_of_rows(request),
+            media_keys=request.media_keys or keys_of_spans(request.visual_tokens, request.visual_spans),
             block_tokens=self._block_tokens,
         )
 
@@ -77,13 +77,3 @@ class PrefixReuse:
     def check(self) -> None:
         """Raises RuntimeError where the cache's books do not add up."""
         self._cache.check()
-
-
-def _keys_of_rows(request: GenerationRequest) -> tuple[bytes, ...]:
-    if request.visual_tokens is None:
-        return ()
-    keys, row = [], 0
-    for _, length in request.visual_spans:
-        keys.append(media_key_of_rows(request.visual_tokens[row : row + length]))
-        row += length
-    return tuple(keys)
