@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Says whether an image can serve: libraries of the native backends, and Triton's Python backend with this numpy.
 
-`--libraries FOLDER` looks only for libraries that backends are linked with and that are nowhere: the build does so.
-Without it a server is started with models that give back what they are sent; docs/docker.md tells how and when.
+`--at-rest FOLDER` looks at a tritonserver without starting it, as the build does: is it whole, is its Python this one,
+is every library there that a backend is linked with. Without it, a server is started with models that give back what
+they are sent; docs/docker.md tells how and when.
 """
 
 from __future__ import annotations
@@ -44,6 +45,17 @@ def missing_libraries(backends: Path, links: Callable[[Path], str] = ldd) -> Ite
             name, found, where = line.strip().partition(" => ")
             if found and where.startswith("not found") and not name.startswith(DRIVER):
                 yield f"backend {library.parent.name} needs {name}, which this image has not"
+
+
+def wrong_installation(tritonserver: Path) -> Iterator[str]:
+    """A line when a piece is missing, or when its Python backend embeds another Python than this one."""
+    from proteus.launcher import LaunchFailed
+    from proteus.launcher.installation import Installation
+
+    try:
+        Installation.find(tritonserver)
+    except LaunchFailed as failure:
+        yield str(failure)
 
 
 def write_models(repository: Path) -> None:
@@ -90,15 +102,14 @@ def versions() -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--libraries", type=Path, metavar="FOLDER")
+    parser.add_argument("--at-rest", type=Path, metavar="FOLDER")
     given = parser.parse_args(arguments)
     folder = os.environ.get("TRITONSERVER_FOLDER")
     tritonserver = Path(folder) if folder else None
-    if given.libraries is not None:
-        wrong = list(missing_libraries(given.libraries))
-    else:
-        sys.stdout.write("".join(f"{line}\n" for line in versions()))
-        wrong = list(missing_libraries(tritonserver / "backends")) if tritonserver else []
+    sys.stdout.write("".join(f"{line}\n" for line in versions()))
+    looked_at = given.at_rest or tritonserver
+    wrong = [] if looked_at is None else [*wrong_installation(looked_at), *missing_libraries(looked_at / "backends")]
+    if given.at_rest is None:
         wrong += wrong_echoes(tritonserver)
     sys.stderr.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0

@@ -24,10 +24,11 @@ from proteus import __version__
 from proteus.cli.health import DEFAULT_HEALTH_URL
 from proteus.deployment import Deployment
 from proteus.launcher.health import DEFAULT_PORT
+from proteus.launcher.installation import PYTHON_BACKEND_FILES, STUB
 from tests.docker.scripts import BIN, DOCKER, ROOT, load_script
 
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
-TARGETS = ("cpu", "cpu-redis", "gpu")
+PARENTS = {"cpu": "", "cpu-redis": "cpu", "triton": "", "gpu": "triton"}
 LOCK = ROOT / "requirements.lock"
 PINNED = re.compile(r"[\w./-]+:(?!latest)[\w.-]*\d[\w.-]*(@sha256:[0-9a-f]{64})?")
 
@@ -92,9 +93,9 @@ def test_the_label_tells_the_version_of_the_package() -> None:
     assert set(re.findall(r"^ARG VERSION=(\S+)$", DOCKERFILE, re.MULTILINE)) == {__version__}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", PARENTS)
 def test_an_image_runs_as_nobody_and_knows_its_health(target: str) -> None:
-    stage = stages()[target] if target != "cpu-redis" else stages()["cpu"] + stages()[target]
+    stage = stages().get(PARENTS[target], "") + stages()[target]
     assert re.findall(r"^USER (\S+)$", stage, re.MULTILINE)[-1] == "10001:10001"
     (health,) = re.findall(r"^HEALTHCHECK .*CMD (\[.*\])$", stage, re.MULTILINE)
     assert json.loads(health) == ["proteus", "health"]
@@ -262,6 +263,22 @@ def test_a_library_that_is_nowhere_is_named_and_the_drivers_are_not(check_image:
     assert list(check_image.missing_libraries(tmp_path, lambda library: linked)) == [
         "backend tensorrt needs libnvinfer.so.11, which this image has not"
     ]
+
+
+@pytest.mark.parametrize(
+    ("embedded", "wrong"),
+    [(f"{sys.version_info.major}.{sys.version_info.minor}", ""), ("3.99", "embeds Python 3.99")],
+)
+def test_a_tritonserver_of_another_python_ends_the_build(
+    check_image: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], embedded: str, wrong: str
+) -> None:
+    backend = tmp_path / "backends" / "python"
+    for file in (tmp_path / "bin" / "tritonserver", *(backend / name for name in PYTHON_BACKEND_FILES)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (backend / STUB).write_bytes(f"libpython{embedded}.so.1.0".encode())
+    assert check_image.main(["--at-rest", str(tmp_path)]) == (1 if wrong else 0)
+    assert wrong in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", ["entrypoint", "secrets.sh"])
