@@ -29,7 +29,7 @@ ROWS = (
     {"configs", "configs_gpu", "configs_models", "estimate", "pbtxt", "profiles"},
     {"backend"},
     {"door"},
-    {"estimate_draw"},
+    {"estimate_draw", "estimate_size"},
     {"client"},
     {"launcher"},
     {"cli"},

@@ -21,6 +21,7 @@ from proteus.cli.draw import draw
 from proteus.cli.engines import engines
 from proteus.cli.health import health
 from proteus.cli.plainly import told_plainly
+from proteus.cli.size import size
 from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill, bill_json
 from proteus.client.channel import DEFAULT_URL
@@ -156,6 +157,7 @@ app.command()(draw)
 app.command()(caches)
 app.command()(health)
 app.command()(advisories)
+app.command()(size)
 app.add_typer(engines, name="engines")
 
 
