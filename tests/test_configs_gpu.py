@@ -31,10 +31,15 @@ def all_stages(**table: Any) -> dict[str, Any]:
 
 DEPLOYMENTS: dict[str, Mapping[str, Any]] = {
     "demo": {},
-    "onnxruntime": {**all_stages(runtime="onnxruntime"), "gpu.denoiser.runtime": "onnxruntime"}
+    "onnxruntime": {
+        **all_stages(runtime="onnxruntime", precision="fp32"),
+        "gpu.denoiser.runtime": "onnxruntime",
+        "gpu.denoiser.precision": "fp32",
+    }
     | {"gpu.llm.runtime": "onnxruntime"},
     "torch": {**all_stages(runtime="torch", precision="bf16"), "gpu.denoiser.runtime": "torch"},
-    "mixed": {"gpu.connector.runtime": "torch", "gpu.vae_decoder.runtime": "onnxruntime"},
+    "mixed": {"gpu.connector.runtime": "torch", "gpu.vae_decoder.runtime": "onnxruntime"}
+    | {"gpu.vae_decoder.precision": "fp32"},
     "no draw": {"draw_checkpoint": ABSENT},
     "only draw": {"checkpoint": ABSENT},
     "two devices": {"gpu.devices": [0, 2], "gpu.llm.device": 1, "gpu.denoiser.device": 2, "gpu.encodes_at_once": 3},

@@ -121,6 +121,16 @@ REDIS = '[encoder_cache.redis]\nurl = "redis://127.0.0.1:6379"\nmax_age_s = 60.0
         ('precision = "fp16"', 'precision = "int4"', ["gpu.vision_encoder.precision = 'int4'", "'fp8'"]),
         ('runtime = "tensorrt"', 'runtime = "tflite"', ["gpu.vision_encoder.runtime = 'tflite'", "'torch'"]),
         ('runtime = "tensorrt_llm"', 'runtime = "vllm"', ["gpu.llm.runtime = 'vllm'", "'tensorrt_llm'"]),
+        (
+            'runtime = "tensorrt"',
+            'runtime = "onnxruntime"',
+            ["gpu.vision_encoder: precision = fp16 is none that runtime = onnxruntime runs: fp32"],
+        ),
+        (
+            'runtime = "tensorrt"\nprecision = "fp16"\ndevice',
+            'runtime = "torch"\nprecision = "fp8"\ndevice',
+            ["gpu.denoiser: precision = fp8 is none that runtime = torch runs: fp32, fp16, bf16"],
+        ),
         ("kv_memory_fraction = 0.8", "kv_memory_fraction = 1.0", ["gpu.llm.kv_memory_fraction = 1.0", "less than 1"]),
         ("optimization_level = 3", "optimization_level = 6", ["gpu.optimization_level = 6", "equal to 5"]),
         ("sizes = []", 'sizes = ["64"]', ["gpu.sizes.0 = '64'", "pattern"]),

@@ -267,7 +267,7 @@ def test_other_sizes_or_batches_than_an_engine_was_built_for_are_told(deployment
         ({"gpu": ABSENT}, ()),
         ({"draw_checkpoint": ABSENT}, ("vision_encoder", "connector")),
         ({"checkpoint": ABSENT}, ("text_encoder", "denoiser", "vae_decoder")),
-        ({"gpu.denoiser.runtime": "torch", "gpu.connector.runtime": "onnxruntime"}, (STAGES[0], STAGES[2], STAGES[4])),
+        ({"gpu.denoiser.runtime": "torch", "gpu.connector.runtime": "torch"}, (STAGES[0], STAGES[2], STAGES[4])),
     ],
 )
 def test_the_stages_that_need_engines_are_those_of_the_file(changes: Mapping[str, Any], stages: Any) -> None:

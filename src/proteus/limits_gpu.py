@@ -6,7 +6,8 @@ buckets are those of the stages themselves.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -20,19 +21,39 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 ENCODE_RESOURCE = "encode"  # of Triton's rate limiter; an execution of a media stage holds one of its device's
 
 
-class GpuStage(Section):
-    """One media stage on a GPU host."""
+# ONNX Runtime runs the exported file as it is; torch has no products in 8 bits.
+PRECISIONS: Mapping[StageRuntime, tuple[Precision, ...]] = {
+    "tensorrt": get_args(Precision),
+    "onnxruntime": ("fp32",),
+    "torch": ("fp32", "fp16", "bf16"),
+}
+
+
+class GpuGraph(Section):
+    """A graph on a GPU host."""
 
     runtime: StageRuntime = Field(description="what runs its graph")
     precision: Precision = Field("fp32", description="of its matrix products, where they stay finite in it")
+
+    @model_validator(mode="after")
+    def runtime_has_the_precision(self) -> GpuGraph:
+        offered = PRECISIONS[self.runtime]
+        if self.precision not in offered:
+            raise ValueError(
+                f"precision = {self.precision} is none that runtime = {self.runtime} runs: {', '.join(offered)}"
+            )
+        return self
+
+
+class GpuStage(GpuGraph):
+    """One media stage on a GPU host."""
+
     instances: Count = Field(1, description="on each device")
 
 
-class GpuDenoiser(Section):
+class GpuDenoiser(GpuGraph):
     """The denoiser's loop on a GPU host: one process, on one device."""
 
-    runtime: StageRuntime = Field(description="what runs its graph")
-    precision: Precision = Field("fp32", description="of its matrix products, where they stay finite in it")
     device: Device = Field(0, description="that it runs on")
 
 
