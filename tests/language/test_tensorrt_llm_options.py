@@ -29,7 +29,7 @@ def params_of(api: Any, *, stop_ids: frozenset[int] = frozenset(), **fields: Any
     [
         ({"top_p": 0.5, "top_k": 3, "seed": 1}, {"temperature": None, "top_p": None, "top_k": None, "seed": None}),
         ({"temperature": 1e-9}, {"temperature": None}),
-        ({"temperature": 1.0}, {"temperature": 1.0, "top_p": 1.0, "top_k": None, "min_p": None, "seed": None}),
+        ({"temperature": 1.0}, {"temperature": 1.0, "top_p": 1.0, "top_k": None, "min_p": None}),
         ({"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}, {"top_k": 3, "min_p": 0.1, "seed": 7}),
         ({"frequency_penalty": 0.5}, {"frequency_penalty": 0.5, "prompt_ignore_length": 4, "presence_penalty": None}),
         ({"repetition_penalty": 1.2}, {"repetition_penalty": 1.2}),
@@ -41,6 +41,13 @@ def params_of(api: Any, *, stop_ids: frozenset[int] = frozenset(), **fields: Any
 def test_fields_in_the_words_of_tensorrt_llm(tensorrt_llm_api: Any, fields: Any, told: dict[str, Any]) -> None:
     params = params_of(tensorrt_llm_api, **fields)
     assert {name: getattr(params, name) for name in told} == told
+
+
+def test_answers_without_a_seed_differ(tensorrt_llm_api: Any) -> None:
+    old = replace(tensorrt_llm_api, version=Version(1, 2, 1))
+    seeds = {params_of(tensorrt_llm_api, temperature=1.0).seed for _ in range(4)}
+    assert len(seeds) == 4
+    assert params_of(old, temperature=1.0).seed is None
 
 
 def test_biases_are_a_row_of_the_vocabulary(tensorrt_llm_api: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,6 +73,8 @@ def _chance(version: Version, sampling: Sampling) -> dict[str, Any]:
     if sampling.seed is not None:
         _check_known(version, "seed", sampling.seed)
         fields["seed"] = sampling.seed
+    elif version >= SINCE["seed"]:  # those without one would share one stream, the same after each start
+        fields["seed"] = secrets.randbits(63)
     return fields
 
 
