@@ -5,7 +5,7 @@ SERVE := .venv/.serve
 DEV := .venv/.dev
 ORACLE := .venv/.oracle
 TOOLS := .venv/.tools
-CHECKED := src tests export client perf model_repository
+CHECKED := src tests export client perf model_repository docker
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo serve train train-draw export check-tensorrt check-deploy test-gpu eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak probe-caches lock clean clean-all
