@@ -61,7 +61,7 @@ def export_programs(
     folders = [checkpoint] if checkpoint is not None else list(_checkpoints(deployment))
     written: list[Program] = []
     with tempfile.TemporaryDirectory(prefix=".export-", dir=repository.parent) as folder:
-        for graph in (graph for folder in folders for graph in _graphs(folder, progress)):
+        for graph in (graph for folder in folders for graph in torch_graphs(folder, progress)):
             written.append(_export(graph, Path(folder), repository, progress))
         for program in written:
             place = repository / program.path.relative_to(folder)
@@ -76,7 +76,7 @@ def _checkpoints(deployment: Deployment) -> Iterator[Path]:
         yield deployment.drawing.checkpoint_path
 
 
-def _graphs(checkpoint: Path, progress: Progress) -> Iterator[Graph]:
+def torch_graphs(checkpoint: Path, progress: Progress) -> Iterator[Graph]:
     """Those that torch can serve, one after the other; the language model is not among them."""
     progress(f"loading {checkpoint.name}")
     if not is_draw_checkpoint(checkpoint):
@@ -189,7 +189,7 @@ def _compare(graph: Graph, path: Path, onnx_path: Path) -> Iterator[Comparison]:
     program, session = TorchProgram(path, threads=1), open_session(onnx_path)
     names = [port.name for port in graph.outputs]
     for number, batch in enumerate(BATCHES):
-        feed = dict(zip(program.inputs, _inputs(graph, batch, turned=bool(number)), strict=True))
+        feed = dict(zip(program.inputs, noise_for(graph, batch, turned=bool(number)), strict=True))
         wants = session.run(names, feed)
         for name, got, want in zip(names, program.run(list(feed.values())), wants, strict=True):
             case = f"{name}, batch {batch}"
@@ -206,7 +206,7 @@ def _compare_integers(case: str, got: NDArray[Any], want: NDArray[Any]) -> Compa
     return Comparison(graph=case, case=case, max_abs_diff=float(apart.max()), scale=255.0)
 
 
-def _inputs(graph: Graph, batch: int, *, turned: bool) -> Iterator[NDArray[Any]]:
+def noise_for(graph: Graph, batch: int, *, turned: bool) -> Iterator[NDArray[Any]]:
     """Noise of the shapes of the graph's example, of another batch; `turned`: height and width exchanged."""
     generator = np.random.default_rng(batch)
     for port, example in zip(graph.inputs, _flat(graph.example), strict=True):

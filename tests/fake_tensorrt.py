@@ -34,6 +34,12 @@ def write_plan(plan: Path, onnx: Path, profiles: list[Profile], *, version: str 
     """What a builder would write: the plan, and engine.json beside it."""
     head = json.dumps({"onnx": str(onnx), "profiles": profiles, "version": version}).encode()
     plan.write_bytes(MAGIC + head)
+    write_engine(plan, version=version, sm=sm)
+    return plan
+
+
+def write_engine(plan: Path, *, version: str, sm: int) -> None:
+    """engine.json beside a plan."""
     facts: dict[str, Any] = {
         "format": FORMAT,
         "stage": "denoiser",
@@ -50,7 +56,6 @@ def write_plan(plan: Path, onnx: Path, profiles: list[Profile], *, version: str 
         "workspace_bytes": 1,
     }
     plan.with_name(ENGINE_FILE).write_text(Engine.model_validate(facts).model_dump_json())
-    return plan
 
 
 class Severity(IntEnum):

@@ -34,7 +34,9 @@ _SIZE = re.compile(
     r"|(Add|Mul|Pow|Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|Eq|Equality|Ne|Unequality|GreaterThan|LessThan"
     r"|StrictGreaterThan|StrictLessThan|And|Or|Not|IntTrueDiv|ToFloat|FloorToInt|CeilToInt|TruncToInt|Rational)\()+"
 )
+_TEXT = re.compile(r"[\w.,+>* -]*")  # an operator's own argument: `tanh`, `nhwpqc->nchpwq`
 _WORD = re.compile(r"[\w.+-]*")
+_FORMS = {"target": _OPERATOR, "expr_str": _SIZE, "as_string": _TEXT}
 _TREE_TYPES = {None, "builtins.tuple", "builtins.list", "builtins.dict"}
 _TREE_CONTEXTS = {None, "null", "[]"}
 _FORBIDDEN = {"as_custom_obj", "as_graph", "as_operator", "guards_code", "custom_obj_values"}
@@ -104,7 +106,7 @@ def _wrong_words(key: str | None, value: Any) -> Iterator[str]:
     elif isinstance(value, str):
         if key in ("in_spec", "out_spec"):
             yield from _wrong_tree(json.loads(value))
-        elif not {"target": _OPERATOR, "expr_str": _SIZE}.get(key or "", _WORD).fullmatch(value):
+        elif not _FORMS.get(key or "", _WORD).fullmatch(value):
             yield f"a {key} that is not allowed"
 
 

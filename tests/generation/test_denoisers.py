@@ -182,7 +182,6 @@ def test_what_is_not_installed_is_told_with_the_fix(
     ("placement", "message"),
     [
         (Placement(runtime="onnxruntime", device=0), r"has no CUDA provider.*onnxruntime-gpu"),
-        (Placement(runtime="onnxruntime", device=0, precision="fp16"), r"precision = \"fp16\".*in fp32"),
         (Placement(runtime="torch", device=3), r"GPU 3; limit: torch .* sees 0"),
         (Placement(runtime="torch", precision="fp8"), r"precision = \"fp8\".*one of fp32, fp16, bf16"),
         (Placement(runtime="tensorrt"), r"runtime = \"tensorrt\" and no GPU"),

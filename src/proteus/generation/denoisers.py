@@ -48,12 +48,7 @@ ON_CPU = Placement()
 
 
 def _onnx(folder: Path, manifest: DrawManifest, limits: DenoiserLimits, placement: Placement) -> Denoiser:
-    if placement.precision != "fp32":
-        raise DeploymentError(
-            f'[gpu.denoiser] runtime = "onnxruntime", precision = "{placement.precision}"',
-            limit="onnxruntime runs the exported graph as it is, in fp32",
-            fix='set precision = "fp32", or runtime = "tensorrt" or "torch"',
-        )
+    """In fp32, whatever [gpu] says: it runs the exported graph as it is."""
     return OnnxDenoiser(
         folder / "denoiser.onnx", manifest, max_rows=limits.max_rows, threads=limits.threads, device=placement.device
     )
