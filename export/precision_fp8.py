@@ -6,6 +6,7 @@ have no weights, are not among them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 import ml_dtypes
@@ -17,6 +18,8 @@ from export.precision_graph import Lowering
 from export.precision_regions import is_product
 
 LARGEST = 448.0
+# Of NVIDIA's ModelOpt, modelopt/onnx/quantization/graph_utils.py: TensorRT has no FP8 kernels below and above these.
+MOST_SMALL_SIDE, MOST_KERNEL_PLACES = 16, 32
 FP8 = ir.DataType.FLOAT8E4M3FN
 # Stages whose products may be FP8; True where those next to its inputs and outputs, and those of vectors, may not.
 FP8_STAGES: Mapping[str, bool] = {"vision_encoder": False, "connector": False, "denoiser": True}
@@ -24,7 +27,7 @@ FP8_STAGES: Mapping[str, bool] = {"vision_encoder": False, "connector": False, "
 
 def fp8_nodes(graph: ir.Graph, stage: str, low: Collection[ir.Node]) -> list[ir.Node]:
     """The products of `low` that are quantised, in order."""
-    products = [node for node in graph if node in low and is_product(node) and _has_weight(node)]
+    products = [node for node in graph if node in low and is_product(node) and _can_be_fp8(node)]
     if not FP8_STAGES[stage]:
         return products
     fed, feeding = _reached(graph, forward=True), _reached(graph, forward=False)
@@ -81,18 +84,16 @@ def _channel_axis(node: ir.Node, rank: int) -> int:
     return 0 if turned else rank - 1
 
 
-def _has_weight(node: ir.Node) -> bool:
-    """A matrix or kernel that is stored on the right, and a value that is not on the left."""
+def _can_be_fp8(node: ir.Node) -> bool:
+    """What TensorRT has FP8 kernels for: a stored matrix or kernel, with sides that are worth it."""
     left, right = node.inputs[0], node.inputs[1]
-    return (
-        node.op_type != "ConvTranspose"
-        and left is not None
-        and not left.is_initializer()
-        and right is not None
-        and right.is_initializer()
-        and right.const_value is not None
-        and right.const_value.shape.rank() >= 2
-    )
+    if left is None or left.is_initializer() or right is None or not right.is_initializer():
+        return False
+    shape = right.const_value.shape.numpy()
+    sides, kernel = shape[:2], shape[2:]
+    if len(sides) < 2 or min(sides) <= MOST_SMALL_SIDE or node.op_type == "ConvTranspose":
+        return False
+    return math.prod(kernel) <= MOST_KERNEL_PLACES if node.op_type == "Conv" else not kernel
 
 
 def _scale(lowering: Lowering, name: str, peak: NDArray[np.floating]) -> ir.Value:
