@@ -57,6 +57,7 @@ class Wanted:
 class Made:
     """What was made of one stage; its reports are of the build, also where it was kept already."""
 
+    folder: Path
     engine: Engine
     built: bool  # now; else an equal one was kept already
 

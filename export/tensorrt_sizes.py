@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import (
-    CLIPImageProcessor,
     CLIPTextConfig,
     CLIPTextModel,
     LlamaConfig,
@@ -38,7 +37,6 @@ SD_KEYS = {
     "side_multiple_px": "64",
     "default_size": '"512x512"',
     "max_rows": "16",
-    "sizes": '["512x512"]',
 }
 
 
@@ -52,9 +50,8 @@ def llava(folder: Path, stage: EngineStage) -> Deployment:
     _write(layout.root / layout.deployment, fresh_text(layout))
     config.save_pretrained(folder / layout.checkpoint)
     side = config.vision_config.image_size
-    CLIPImageProcessor(size={"shortest_edge": side}, crop_size={"height": side, "width": side}).save_pretrained(
-        folder / layout.checkpoint
-    )
+    crop = {"size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    _write(folder / layout.checkpoint / "preprocessor_config.json", json.dumps(crop))
     model = LlavaForConditionalGeneration(config).eval().requires_grad_(False)
     repository = folder / layout.repository
     _export(stage, graphs(model), repository)
@@ -74,7 +71,7 @@ def llava(folder: Path, stage: EngineStage) -> Deployment:
 def stable_diffusion(folder: Path, stage: EngineStage) -> Deployment:
     """CLIP-L, a UNet of 860 M weights, and its decoder at 512 px; what `stage` does not need has no weights."""
     layout = out_layout(DRAW_DEMO, folder)
-    text = fresh_text(layout)
+    text = set_key(fresh_text(layout), "sizes", '["512x512"]')
     head, mark, tables = text.partition("\n[draw]\n")
     for key, value in SD_KEYS.items():
         tables = set_key(tables, key, value)
