@@ -61,11 +61,8 @@ class Serving:
 def _on_gpu(gpu: Gpu, slots: int, context_tokens: int) -> Serving:
     llm = gpu.llm
     ours = llm.runtime == "onnxruntime"
-    weight_bytes: dict[Part, int] = {}
-    if ours:
-        weight_bytes["language"] = CPU_BYTES
-    elif llm.dtype != "auto":
-        weight_bytes["language"] = 2
+    # TensorRT-LLM computes in 16 bits, whatever the checkpoint is in (docs/tensorrt_llm.md).
+    weight_bytes: dict[Part, int] = {"language": CPU_BYTES if ours else 2}
     copies: dict[Part, int] = {}
     processes: dict[PoolName, int] = {"encoder": 1, "language": 1 + llm.tensor_parallel, "draw": 2}
     for pool, parts in PARTS.items():
