@@ -12,7 +12,7 @@ import pytest
 
 from proteus.language.generation import GenerationRequest
 from proteus.language.sampling import Sampling
-from proteus.language.tensorrt_llm_options import llm_options
+from proteus.language.tensorrt_llm_options import llm_options, open_llm
 from proteus.language.tensorrt_llm_prompt import llm_inputs, media_keys
 from proteus.limits_gpu import GpuLlm
 from tests.language.clients import CONTEXT, SLOTS, engine_limits
@@ -28,8 +28,7 @@ class LlmApiContract:
     @pytest.fixture(scope="class")
     @classmethod
     def llm(cls, api: Any, checkpoint: Path) -> Iterator[Any]:
-        options = llm_options(api, checkpoint=checkpoint, llm=engine_limits(), gpu=GpuLlm(runtime="tensorrt_llm"))
-        llm = api.LLM(**options)
+        llm = open_llm(api, checkpoint=checkpoint, llm=engine_limits(), gpu=GpuLlm(runtime="tensorrt_llm"))
         yield llm
         llm.shutdown()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import time
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from proteus.language.engines import ENGINES, open_engine
 from proteus.language.generation import GenerationRequest, Scheduling
 from proteus.language.sampling import Sampling
 from proteus.language.tensorrt_llm_engine import MAX_FAILURES, TensorRtLlmEngine
+from proteus.language.tensorrt_llm_options import open_llm
 from proteus.language.tensorrt_llm_prompt import cache_salt, llm_inputs, media_keys
 from proteus.language.tensorrt_llm_versions import Version, check_version, load_api
 from proteus.language.tokenizer import load_tokenizer
@@ -137,6 +140,41 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp
         load_api()
 
 
+def test_prompts_with_rows_must_have_a_way_in(tensorrt_llm_api: Any, tiny_checkpoint: Path) -> None:
+    closed = replace(tensorrt_llm_api, LLM=lambda **_: object())
+    with pytest.raises(DeploymentError, match=r"LLM has no input_processor"):
+        open_llm(closed, checkpoint=tiny_checkpoint, llm=engine_limits(), gpu=GPU)
+
+
+def test_a_cancel_before_the_hand_over_asks_for_nothing(
+    engine: TensorRtLlmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = engine._placement.place
+
+    def place_and_cancel(now_s: float) -> Any:
+        placed = place(now_s)
+        for task in placed:
+            engine._loop.call_soon(engine._turn)
+            engine._placement.cancel(task.key)
+        return placed
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nobody wants it")
+
+    monkeypatch.setattr(engine._placement, "place", place_and_cancel)
+    monkeypatch.setattr(engine._llm, "generate_async", never)
+    follow = engine._follow
+
+    async def follow_late(request: Any) -> None:
+        await asyncio.sleep(0)
+        await follow(request)
+
+    monkeypatch.setattr(engine, "_follow", follow_late)
+    client = Client(engine, PROMPT).submit().wait()
+    assert client.finish.reason == "cancelled"
+    assert engine._failures == 0
+
+
 def request_of(prompt: Prompt, *, scope: str = "a", names: bool = True) -> GenerationRequest:
     return GenerationRequest(
         request_key=b"key",
@@ -190,7 +228,7 @@ def test_rows_and_their_places_are_told_in_the_words_of_the_version(
         monkeypatch.setattr(model, "MultimodalInput", older)
     prompt = spell(2, "A", 3, "B")
     given = llm_inputs(request_of(prompt), prompt.keys)["multi_modal_embeddings"]
-    token_ids, extra = model.RowsProcessor("", None, None).attach_multimodal_embeddings({}, given, None)
+    token_ids, extra = model.RowsProcessor().attach_multimodal_embeddings({}, given, None)
     assert token_ids == prompt.ids
     assert [(start, length) for _, start, length in extra["multimodal_input"].spans] == list(prompt.spans)
     data = extra["multimodal_data"]

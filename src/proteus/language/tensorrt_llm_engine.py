@@ -27,7 +27,7 @@ from proteus.language.prefix_cache import PrefixFigures
 from proteus.language.sampling import check_vocabulary
 from proteus.language.stream import Detokenizer
 from proteus.language.task import Task
-from proteus.language.tensorrt_llm_options import llm_options
+from proteus.language.tensorrt_llm_options import open_llm
 from proteus.language.tensorrt_llm_prompt import cache_salt, llm_inputs, media_keys
 from proteus.language.tensorrt_llm_sampling import sampling_params, token_logprobs
 from proteus.language.tensorrt_llm_versions import Api
@@ -78,7 +78,7 @@ class TensorRtLlmEngine:
         )
         self._eos_token_ids = frozenset(manifest.eos_token_ids)
         self._detokenizer = Detokenizer(tokenizer)
-        self._llm = api.LLM(**llm_options(api, checkpoint=checkpoint, llm=llm, gpu=gpu))
+        self._llm = open_llm(api, checkpoint=checkpoint, llm=llm, gpu=gpu)
         self._counts = Counts()
         self._failures = 0  # since the last token
         self._prompts = self._hits = 0  # whose first token came; of which some had cached tokens
@@ -237,6 +237,8 @@ class TensorRtLlmEngine:
 
     async def _follow(self, asked: Asked) -> None:
         """One request through TensorRT-LLM: its answers come until the last, also when nobody wants them any more."""
+        if asked.task not in self._live:
+            return  # cancelled since it got its slot
         try:
             inputs, asked.inputs = asked.inputs, None
             asked.result = self._llm.generate_async(

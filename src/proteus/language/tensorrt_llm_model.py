@@ -24,11 +24,6 @@ from tensorrt_llm._torch.models.modeling_multimodal_utils import (  # type: igno
     fuse_input_embeds,
 )
 from tensorrt_llm._torch.models.modeling_utils import register_auto_model  # type: ignore[import-not-found]
-from tensorrt_llm.inputs import (  # type: ignore[import-not-found]
-    MultimodalPlaceholderMetadata,
-    MultimodalPlaceholderPlacement,
-    register_input_processor,
-)
 from tensorrt_llm.inputs.multimodal import MultimodalInput  # type: ignore[import-not-found]
 from transformers import LlavaConfig, PreTrainedModel
 
@@ -63,10 +58,9 @@ class LanguageLoader(HfCheckpointLoader):  # type: ignore[misc]
 
 
 class RowsProcessor:
-    """Takes ids and rows as the engine gives them: no text, no pixels."""
+    """In place of the LLM API's own input processor: ids and rows as the engine gives them, no text, no pixels."""
 
-    def __init__(self, model_path: str, config: Any, tokenizer: Any, **_: Any) -> None:
-        self.model_path, self.config, self.tokenizer = model_path, config, tokenizer
+    tokenizer = None
 
     def attach_multimodal_embeddings(
         self, inputs: Mapping[str, Any], given: Mapping[str, Any], sampling_params: Any
@@ -95,13 +89,6 @@ def _layout(hashes: list[list[int]], spans: tuple[tuple[int, int], ...]) -> Any:
 
 
 @register_auto_model("LlavaForConditionalGeneration")
-@register_input_processor(
-    RowsProcessor,
-    model_type="llava",
-    placeholder_metadata=MultimodalPlaceholderMetadata(
-        placeholder_map={"image": "<image>"}, placeholder_placement=MultimodalPlaceholderPlacement.BEFORE_TEXT
-    ),
-)
 class LlavaLanguageModel(PreTrainedModel):  # type: ignore[no-untyped-call]
     """TensorRT-LLM's own language model, with rows put in place of placeholders, whose id is one of the vocabulary."""
 
@@ -111,6 +98,7 @@ class LlavaLanguageModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         whole = model_config.pretrained_config
         super().__init__(whole)
         text = copy.deepcopy(model_config)
+        text.extra_attrs = model_config.extra_attrs  # layers write themselves into it, and the executor reads it
         text.pretrained_config = whole.text_config
         text.pretrained_config.architectures = [architecture_of(whole.text_config.model_type)]
         self.llm = AutoModelForCausalLM.from_config(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proteus.deployment import DeploymentError
-from proteus.language.tensorrt_llm_versions import Api
+from proteus.language.tensorrt_llm_versions import FIX, Api
 from proteus.limits import Llm
 from proteus.limits_gpu import GpuLlm
 
@@ -61,6 +61,17 @@ def check_weights(checkpoint: Path) -> None:
             limit="on TensorRT-LLM: *.safetensors beside config.json",
             fix="copy or link the checkpoint's *.safetensors and their index there",
         )
+
+
+def open_llm(api: Api, *, checkpoint: Path, llm: Llm, gpu: GpuLlm) -> Any:
+    """An `LLM` that takes prompts with rows. With a loader of weights it makes no input processor for the model's class
+    (its checkpoint format is then none), so ours is put in the place of the one for text.
+    """
+    opened = api.LLM(**llm_options(api, checkpoint=checkpoint, llm=llm, gpu=gpu))
+    if not hasattr(opened, "input_processor"):
+        raise DeploymentError(f"TensorRT-LLM {api.version}: LLM has no input_processor", fix=FIX)
+    opened.input_processor = api.processor()
+    return opened
 
 
 def llm_options(api: Api, *, checkpoint: Path, llm: Llm, gpu: GpuLlm) -> dict[str, Any]:

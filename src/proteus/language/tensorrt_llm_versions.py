@@ -79,6 +79,7 @@ class Api:
     SamplingParams: Callable[..., Any]
     KvCacheConfig: Callable[..., Any]
     loader: Callable[[str], Any]  # of weights, in a dtype
+    processor: Callable[[], Any]  # of prompts with rows
     tensor: Callable[[npt.NDArray[np.float32]], Any]
 
 
@@ -99,6 +100,7 @@ def load_api() -> Api:
         SamplingParams=package.SamplingParams,
         KvCacheConfig=llmapi.KvCacheConfig,
         loader=model.LanguageLoader,
+        processor=model.RowsProcessor,
         tensor=model.tensor,
     )
 

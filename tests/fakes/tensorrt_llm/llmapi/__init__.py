@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tensorrt_llm._torch.models.modeling_utils import MODELS
 from tensorrt_llm.executor import Executor, RequestOutput, WorkItem
-from tensorrt_llm.inputs import PROCESSORS
+from tensorrt_llm.inputs import DefaultInputProcessor
 from tensorrt_llm.inputs.multimodal import MultimodalParams
 from tensorrt_llm.sampling_params import SamplingParams
 
@@ -69,10 +69,7 @@ class LLM:
         config = loader.load_config(self.args.model)
         (architecture,) = config.pretrained_config.architectures
         model_cls = MODELS[architecture]
-        processor_cls = PROCESSORS.get(model_cls)
-        self.input_processor = processor_cls and processor_cls(
-            self.args.model, config.pretrained_config, None, trust_remote_code=False
-        )
+        self.input_processor: Any = DefaultInputProcessor(None)  # `checkpoint_format` is None beside a loader
         network = model_cls(config)
         network.load_weights(loader.load_weights(self.args.model), weight_mapper=None)
         self._executor = Executor(network, self.args)

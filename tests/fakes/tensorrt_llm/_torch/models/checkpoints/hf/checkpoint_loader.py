@@ -15,7 +15,7 @@ class HfCheckpointLoader:
         self._given = weight_loader, weight_mapper, config_loader
 
     def load_config(self, checkpoint_dir: str, **kwargs: Any) -> Any:
-        return SimpleNamespace(pretrained_config=AutoConfig.from_pretrained(checkpoint_dir))
+        return SimpleNamespace(pretrained_config=AutoConfig.from_pretrained(checkpoint_dir), extra_attrs={})
 
     def load_weights(self, checkpoint_dir: str, **kwargs: Any) -> dict[str, Any]:
         weights: dict[str, Any] = {}
