@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-# From the driver of the host, put into the container when it is started with GPUs.
-DRIVER = ("libcuda.so", "libnvidia-", "libnvcuvid.so")
+# From the driver of the host, put into the container when it is started with GPUs; and the library of tritonserver
+# itself, which has it in memory when it loads a backend.
+ELSEWHERE = ("libcuda.so", "libnvidia-", "libnvcuvid.so", "libtritonserver.so")
+USED = ("python", "tensorrt", "onnxruntime")  # backends of our configurations; an image has others
 TOLD = ("tensorrt", "tensorrt_llm", "torch", "numpy", "onnxruntime-gpu", "proteus")
 KINDS = {"TYPE_FP32": "float32", "TYPE_INT64": "int64", "TYPE_UINT8": "uint8"}
 MODEL = """
@@ -39,11 +41,11 @@ def ldd(library: Path) -> str:
 
 
 def missing_libraries(backends: Path, links: Callable[[Path], str] = ldd) -> Iterator[str]:
-    """A line for each library that a backend in `backends` is linked with and that is not there."""
-    for library in sorted(backends.glob("*/libtriton_*.so")):
+    """A line for each library that a backend of ours in `backends` is linked with and that is not there."""
+    for library in sorted(file for name in USED for file in backends.glob(f"{name}/libtriton_*.so")):
         for line in links(library).splitlines():
             name, found, where = line.strip().partition(" => ")
-            if found and where.startswith("not found") and not name.startswith(DRIVER):
+            if found and where.startswith("not found") and not name.startswith(ELSEWHERE):
                 yield f"backend {library.parent.name} needs {name}, which this image has not"
 
 

@@ -255,10 +255,13 @@ def test_the_check_of_an_image_passes_here(check_image: ModuleType, capsys: pyte
 
 
 def test_a_library_that_is_nowhere_is_named_and_the_drivers_are_not(check_image: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "tensorrt").mkdir()
-    (tmp_path / "tensorrt" / "libtriton_tensorrt.so").touch()
+    """Of every backend `ldd` says that libtritonserver.so is nowhere: see pull 264 of onnxruntime_backend."""
+    for backend in ("tensorrt", "tensorrtllm"):
+        (tmp_path / backend).mkdir()
+        (tmp_path / backend / f"libtriton_{backend}.so").touch()
     linked = (
-        "\tlinux-vdso.so.1 (0x1)\n\tlibnvinfer.so.11 => not found\n\tlibcuda.so.1 => not found\n\tlibc.so.6 => /c (0x2)"
+        "\tlinux-vdso.so.1 (0x1)\n\tlibtritonserver.so => not found\n\tlibnvinfer.so.11 => not found\n"
+        "\tlibcuda.so.1 => not found\n\tlibc.so.6 => /c (0x2)"
     )
     assert list(check_image.missing_libraries(tmp_path, lambda library: linked)) == [
         "backend tensorrt needs libnvinfer.so.11, which this image has not"
