@@ -116,7 +116,14 @@ def test_targets_of_make_exist_and_read_these_variables(words: list[str]) -> Non
 @pytest.mark.parametrize("words", beginning("python", "python3", ".venv/bin/python"))
 def test_modules_and_programs_of_python_exist(words: list[str]) -> None:
     if words[1] == "-m":
-        assert words[2] == "pip" or importlib.util.find_spec(words[2]) is not None
+        found = importlib.util.find_spec(words[2])
+        assert found is not None
+        if words[2].startswith("export") and found.origin is not None:
+            program = (
+                Path(found.origin).with_name("__main__.py") if found.submodule_search_locations else Path(found.origin)
+            )
+            known = re.findall(r'add_argument\("(--[a-z-]+)"', program.read_text(encoding="utf-8"))
+            assert {word for word in words if word.startswith("--")} <= set(known)
     elif words[1] != "-c":
         assert (ROOT / words[1]).is_file()
 
@@ -166,6 +173,15 @@ def test_files_of_the_tree_exist(page: Path) -> None:
             path = word.rstrip(".")
             made = path.startswith(("docker/secrets", "docs/traffic.toml")) or (page.stem != "runbook" and "*" in path)
             assert made or list(ROOT.glob(path.rstrip("/"))) or list((ROOT / "src" / "proteus").glob(path)), word
+
+
+QUOTED = re.compile(r"`(?:launch_failed|unavailable|deadline_exceeded|invalid_deployment): ([^`,;]+)")
+SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "src").rglob("*.py")))
+
+
+@pytest.mark.parametrize("text", sorted(set(QUOTED.findall((DOCS / "runbook.md").read_text(encoding="utf-8")))))
+def test_messages_that_the_runbook_quotes_are_ours(text: str) -> None:
+    assert text in SOURCES
 
 
 def anchors(page: Path) -> set[str]:

@@ -150,6 +150,19 @@ def test_values_are_as_wide_as_gpu_llm_says(changes: dict[str, str], value_bytes
     assert (memory.kv_value_bytes, serving.kv_memory_fraction) == (value_bytes, fraction)
 
 
+def test_an_installed_engine_is_counted_by_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "deployment.toml"
+    text = DEMO.read_text(encoding="utf-8").replace('"../model_repository"', '"repository"')
+    file.write_text(text.replace('"../checkpoints', f'"{ROOT}/checkpoints'), encoding="utf-8")
+    assert Serving.of(Deployment.load(file)).plan_bytes == {}
+    plan = tmp_path / "repository" / "vision_encoder" / "1" / "model.plan"
+    plan.parent.mkdir(parents=True)
+    plan.write_bytes(b"x" * 777)
+    deployment = Deployment.load(file)
+    encoder = estimate_size(traffic(), deployment=deployment, serving=Serving.of(deployment)).memory[0]
+    assert [row.num_bytes for row in encoder.rows if row.how == "its installed engine"] == [777]
+
+
 MEASURED = {
     "encode_pictures_per_s": 10,
     "prefill_tokens_per_s": 1000,

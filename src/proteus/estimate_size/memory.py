@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from proteus.deployment import Deployment
+from proteus.engines import plan_path, stages_on_tensorrt
 from proteus.estimate_size.traffic import MIB, GpuMemory
 from proteus.estimate_size.weights import Part, Weights
 from proteus.families.language_model import LanguageModel
@@ -36,13 +37,15 @@ class Serving:
     weight_bytes: Mapping[Part, int] = field(default_factory=dict)  # of one parameter; a part left out: as stored
     copies: Mapping[Part, int] = field(default_factory=dict)  # of a part's weights on one GPU; left out: 1
     processes: Mapping[PoolName, int] = field(default_factory=dict)  # that open the GPU
+    plan_bytes: Mapping[Part, int] = field(default_factory=dict)  # of installed engines: they hold their weights
 
     @classmethod
     def of(cls, deployment: Deployment) -> Serving:
         """As [gpu] says; without it, as on CPUs."""
         llm = deployment.llm
         if deployment.gpu is not None:
-            return _on_gpu(deployment.gpu, llm.slots, llm.context_tokens)
+            on_gpu = _on_gpu(deployment.gpu, llm.slots, llm.context_tokens)
+            return replace(on_gpu, plan_bytes=_installed(deployment))
         parts = {part: CPU_BYTES for parts in PARTS.values() for part in parts}
         copies: dict[Part, int] = {}
         for part in ("vision_encoder", "connector", "text_encoder", "vae_decoder"):
@@ -56,6 +59,12 @@ class Serving:
             copies=copies,
             processes=dict.fromkeys(PARTS, 0),
         )
+
+
+def _installed(deployment: Deployment) -> dict[Part, int]:
+    """Bytes of the engines that are served."""
+    plans = {stage: plan_path(deployment.repository_path, stage) for stage in stages_on_tensorrt(deployment)}
+    return {stage: plan.stat().st_size for stage, plan in plans.items() if plan.is_file()}
 
 
 def _on_gpu(gpu: Gpu, slots: int, context_tokens: int) -> Serving:
@@ -187,6 +196,8 @@ def _weights_row(part: Part, weights: Weights | None, serving: Serving) -> Row:
     shares = serving.tensor_parallel if part == "language" else 1
     copies = serving.copies.get(part, 1)
     what = f"weights of {part.replace('_', ' ')}"
+    if (plan := serving.plan_bytes.get(part)) is not None:
+        return Row(what=what, num_bytes=plan, basis="exact", how="its installed engine")
     if weights is None:
         return Row(what=what, num_bytes=None, basis="unknown", how="neither safetensors nor config.json tell")
     each = serving.weight_bytes.get(part, weights.stored_bytes)
