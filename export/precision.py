@@ -94,8 +94,8 @@ def typed(
     in_fp8 = fp8_nodes(model.graph, stage, low) if precision == "fp8" else []
     lowering.move(low)
     quantise(lowering, in_fp8, watched.peaks)
-    save(model, out)
     try:
+        save(model, out)
         outputs = tuple(compare(run_typed(out, samples, threads), watched.outputs))
         for output in outputs:
             check(stage, precision, output)
@@ -140,7 +140,8 @@ def _too_large(graph: ir.Graph, peaks: Mapping[str, float], dtype: ir.DataType) 
     for node in graph:
         if node.op_type not in PRODUCTS | FOLLOWING or node.outputs[0].dtype != ir.DataType.FLOAT:
             continue
-        names = [str(value.name) for value in (*(value for _, value in float_inputs(node)), *node.outputs)]
+        around = (*(value for _, value in float_inputs(node)), *node.outputs)
+        names = [str(value.name) for value in around if value.name in known]
         worst = max(names, key=lambda name: known[name] if known[name] == known[name] else np.inf)
         if not known[worst] <= limit:  # also true of NaN
             yield node, KeptNode(node=str(node.name), op=node.op_type, value=worst, peak=known[worst])

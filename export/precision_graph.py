@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.external_data import load_to_model
 
 from export.onnx_graph import INLINE_LIMIT_BYTES
 from export.precision_regions import SHAPE_READERS, float_inputs
@@ -20,7 +21,10 @@ def save(model: ir.Model, path: Path) -> int:
     weight_bytes = sum(weight.const_value.nbytes for weight in model.graph.initializers.values())
     beside = path.with_name(f"{path.name}.data")
     beside.unlink(missing_ok=True)
-    ir.save(model, path, external_data=beside.name if weight_bytes > INLINE_LIMIT_BYTES else None)
+    is_split = weight_bytes > INLINE_LIMIT_BYTES
+    if not is_split:
+        load_to_model(model)  # or those that lie beside the file that it was read from would be looked for beside this
+    ir.save(model, path, external_data=beside.name if is_split else None)
     return file_bytes(path)
 
 
@@ -36,7 +40,7 @@ class Lowering:
     graph: ir.Graph
     dtype: ir.DataType
     num_casts: int = 0
-    origins: dict[ir.Value, str] = field(default_factory=dict)  # of casts and what they stand for: the float's name
+    origins: dict[ir.Value, str] = field(default_factory=dict)  # names before, of what is cast or renamed
     _copies: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
 
     def move(self, nodes: Collection[ir.Node]) -> None:
@@ -45,10 +49,10 @@ class Lowering:
                 for index, value in list(float_inputs(node)):
                     node.replace_input_with(index, self._in_precision(value))
                 for value in node.outputs:
-                    value.dtype = self.dtype
+                    value.dtype = self.dtype if value.dtype == FLOAT else value.dtype
         for node in list(self.graph):
             if node in nodes:
-                for value in node.outputs:
+                for value in [value for value in node.outputs if value.dtype == self.dtype]:
                     self._give_back(value, nodes)
         self.drop_unused()
 
@@ -108,7 +112,8 @@ class Lowering:
         if not readers and not is_output:
             return
         if is_output:
-            value.name, wanted = f"{value.name}_{self.dtype.short_name()}", value.name
+            wanted = self.origins[value] = str(value.name)
+            value.name = f"{wanted}_{self.dtype.short_name()}"
         copy = self._cast(value, FLOAT)
         if is_output:
             copy.name, copy.shape = wanted, value.shape

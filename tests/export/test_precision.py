@@ -114,6 +114,14 @@ def test_weights_that_overflow_are_kept_whatever_the_samples_say(tmp_path: Path)
     assert [(kept.node, kept.value) for kept in report.kept] == [("MatMul_0", "w")]
 
 
+def test_what_is_not_float_keeps_its_type(tmp_path: Path) -> None:
+    body = "a = Conv(x, w) y, places = MaxPool<kernel_shape = [1, 1]>(a)"
+    source = write(tmp_path / "g.onnx", body, {"w": normal(4, 4, 1, 1)}, ends="float[N, 4, 8, 8]")
+    typed(source, "connector", "fp16", [{"x": normal(1, 4, 8, 8)}], tmp_path / "low.onnx")
+    kinds = [[value.dtype for value in node.outputs] for node in ir.load(tmp_path / "low.onnx").graph][-2]
+    assert kinds == [ir.DataType.FLOAT16, ir.DataType.INT64]
+
+
 def test_bf16_does_not_overflow_where_fp16_does(tmp_path: Path) -> None:
     assert typed(net(tmp_path, up=3e4), "connector", "bf16", samples(1), tmp_path / "low.onnx").kept == ()
 
@@ -167,6 +175,11 @@ def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatc
     assert (split.outputs, split.file_bytes) == (whole.outputs, pytest.approx(whole.file_bytes, abs=1000))
     again = typed(tmp_path / "split.onnx", "connector", "fp32", x, tmp_path / "again.onnx")
     assert (tmp_path / "again.onnx.data").exists() and again.source_bytes == split.file_bytes
+    monkeypatch.setattr(precision_graph, "INLINE_LIMIT_BYTES", INLINE_LIMIT_BYTES)
+    typed(tmp_path / "again.onnx", "connector", "fp16", x, tmp_path / "one.onnx")
+    (tmp_path / "again.onnx.data").unlink()
+    assert not (tmp_path / "one.onnx.data").exists()
+    assert open_session(tmp_path / "one.onnx").run(None, dict(x[0]))
 
 
 @pytest.mark.parametrize("stage", ["vision_encoder", "text_encoder", "denoiser", "vae_decoder"])

@@ -77,3 +77,10 @@ def test_one_quantised_input_serves_all_that_read_it(tmp_path: Path) -> None:
     path = write(tmp_path / "g.onnx", body, {"w": normal(32, 32), "v": normal(32, 32, seed=1)}, ends="float[N, 32]")
     typed(path, "connector", "fp8", [{"x": normal(4, 32, seed=2)}], tmp_path / "low.onnx")
     assert [node.op_type for node in ir.load(tmp_path / "low.onnx").graph].count("QuantizeLinear") == 1
+
+
+def test_an_output_that_another_product_reads_is_quantised_too(tmp_path: Path) -> None:
+    body = "y = MatMul(x, w) unread = MatMul(y, v)"
+    path = write(tmp_path / "g.onnx", body, {"w": normal(32, 32), "v": normal(32, 32, seed=1)}, ends="float[N, 32]")
+    report = typed(path, "connector", "fp8", [{"x": normal(4, 32, seed=2)}], tmp_path / "low.onnx")
+    assert (report.fp8_nodes, report.outputs[0].output) == (2, "y")
