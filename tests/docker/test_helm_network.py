@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -192,8 +193,22 @@ def test_the_share_is_that_of_every_resource_with_a_capacity() -> None:
     assert by_pool.keys() == capacities.keys()
     for pool, capacity in capacities.items():
         limits = {name: limit for name, limit in capacity if limit is not None}
-        assert by_pool[pool].count("avg_over_time") == len(limits)
+        assert by_pool[pool].count("avg_over_time") == 1 + len(limits), "and 0 of one that was asked nothing yet"
         assert all(f'resource="{name}"}}[1m]) / {limit}' in by_pool[pool] for name, limit in limits.items())
+
+
+@pytest.mark.parametrize("case", ["as it is", "one small server"])
+def test_a_family_that_is_not_told_yet_takes_nothing_from_a_figure(case: str) -> None:
+    """A door tells its queue from its first request on: a sum by `+` would be nothing until every door was asked."""
+    for rule in rules(render(*CASES[case])):
+        (whole,) = re.fullmatch(r"(?:sum|max) by \(namespace, pod\) \((.+)\)", rule["expr"]).groups()  # type: ignore[union-attr]
+        terms = whole.split(" or ")
+        assert " + " not in rule["expr"]
+        # `or` compares labels, and functions drop names: terms of two families with the same labels need one more.
+        kept = [term for term in terms if not term.startswith("0 * ")]
+        families = [re.search(r"(proteus|nv)_\w+", term)[0] for term in kept]  # type: ignore[index]
+        if len(set(families)) > 1:
+            assert [re.search(r'"of", "(\w+)"', term)[1] for term in kept] == families  # type: ignore[index]
 
 
 def test_the_operator_scrapes_the_metrics_of_every_pool() -> None:
