@@ -37,7 +37,7 @@ def test_every_row_is_whole() -> None:
         assert re.fullmatch(r"CVE-202[4-6]-\d{4,5}", one.cve)
         assert 0 < one.score <= 10
         assert one.way in WAYS
-        assert 5599 <= one.bulletin <= advisories_known.READ_UNTIL
+        assert 5582 <= one.bulletin <= advisories_known.READ_UNTIL
         advisories.order(one.fixed_in)
         assert one.component != "triton" or advisories.RELEASE.fullmatch(one.fixed_in)
     assert {one.way for one in KNOWN} == set(WAYS), "no way is told that nobody takes"
@@ -47,6 +47,7 @@ def test_every_row_is_whole() -> None:
     ("bulletin", "year"), [(5687, 2025), (5734, 2025), (5790, 2026), (5891, 2026)], ids=lambda value: str(value)
 )
 def test_the_address_of_a_bulletin_has_its_year(bulletin: int, year: int) -> None:
+    assert "2024/CVE_index" in next(one.source for one in KNOWN if one.bulletin == 5582)
     sources = {one.source for one in KNOWN if one.bulletin == bulletin}
     assert sources == {f"https://github.com/NVIDIA/product-security/blob/main/{year}/{bulletin}/{bulletin}.md"}
 
@@ -65,6 +66,7 @@ def test_the_address_of_a_bulletin_has_its_year(bulletin: int, year: int) -> Non
         ("tensorrt-llm", "1.2.1", {"CVE-2026-24233"}, {"CVE-2026-24205"}),
         ("tensorrt-llm", "1.2.0.post1", {"CVE-2026-24205"}, {"CVE-2026-24163"}),
         ("tensorrt-llm", "1.3.0rc16", {"CVE-2026-47472"}, {"CVE-2026-47475"}),
+        ("container-toolkit", "1.16.1", {"CVE-2024-0132"}, set()),
         ("container-toolkit", "1.18.0", {"CVE-2026-24260"}, {"CVE-2025-23266"}),
     ],
 )
@@ -86,7 +88,7 @@ def test_a_version_between_two_that_are_known_counts_as_the_older() -> None:
     assert list(RELEASES) == sorted(RELEASES, key=advisories.order)
 
 
-@pytest.mark.parametrize("version", ["", "new", "2", "26.13", "25.7", "1.2.3\n", "2.50.0"])
+@pytest.mark.parametrize("version", ["", "new", "2", "26.13", "25.7", "24.09", "1.2.3\n", "2.50.0"])
 def test_what_is_no_version_is_refused(version: str) -> None:
     with pytest.raises(InvalidInput):
         open_in("triton", version)

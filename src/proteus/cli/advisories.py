@@ -22,6 +22,7 @@ from proteus.client.printable import printable
 EMBEDDED = "2.51.0"  # of the wheel
 VERSION = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){1,3})(?:[ .-]?rc(\d{1,4}))?(?:$|[.+-].*)")
 RELEASE = re.compile(r"2\d\.(?:0[1-9]|1[0-2])")  # of a container: 26.10
+OLDEST = next(iter(RELEASES.values()))
 FINAL = 1 << 20  # in place of a release candidate's number
 VersionOf = Mapping[Component, str]
 
@@ -65,11 +66,13 @@ def applies(advisory: Advisory, versions: VersionOf) -> bool:
 
 def release_of(version: str) -> str:
     """The container's release of a version of Triton: the newest that a source tells which is not after it."""
-    if RELEASE.fullmatch(version):
+    if RELEASE.fullmatch(version) and order(version) >= order(OLDEST):
         return version
     told = [release for known, release in RELEASES.items() if order(known) <= order(version)]
     if not told or order(version)[0] != 2:
-        raise InvalidInput(f"no Triton that is known has version {printable(version)!r}: write it as 2.51.0 or 26.10")
+        raise InvalidInput(
+            f"nothing is known of Triton {printable(version)!r}: write it as 2.51.0 or 26.10, from {OLDEST} on"
+        )
     return told[-1]
 
 

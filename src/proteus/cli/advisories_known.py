@@ -1,6 +1,6 @@
 """NVIDIA's security bulletins on what a server may run, as far as they were read: up to bulletin 5903, of October 2026.
 
-Every row is of github.com/NVIDIA/product-security, <year>/<bulletin>/<bulletin>.md. docs/advisories.md tells how far to
+Every row is of github.com/NVIDIA/product-security. docs/advisories.md tells how far to
 trust it; `python -m proteus.cli.advisories_page` writes the page's tables.
 """
 
@@ -30,6 +30,8 @@ COMPONENTS: tuple[Component, ...] = get_args(Component)
 READ_UNTIL, READ_IN = 5903, "October 2026"
 SOURCE = "https://github.com/NVIDIA/product-security/blob/main/{year}/{bulletin}/{bulletin}.md"
 
+INDEX_OF_2024 = "https://github.com/NVIDIA/product-security/blob/main/2024/CVE_index.csv"
+
 
 class Advisory(NamedTuple):
     """One vulnerability. `fixed_in`: of Triton the container's release, of all others their own version."""
@@ -44,11 +46,13 @@ class Advisory(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The bulletin's address; those from 5750 on, and some before, are of 2026."""
+        """The bulletin's address; of 2024 there is an index alone."""
+        if self.bulletin <= LAST_OF_2024:
+            return INDEX_OF_2024
         return SOURCE.format(year=2026 if self.bulletin > LAST_OF_2025 else 2025, bulletin=self.bulletin)
 
 
-LAST_OF_2025 = 5749  # of the bulletins below
+LAST_OF_2024, LAST_OF_2025 = 5590, 5749  # of the bulletins below
 
 # What of our design stands in the way. It buys time; the fixed version is the fix.
 WAYS: Mapping[Way, str] = {
@@ -179,6 +183,9 @@ TENSORRT_LLM = (
 )
 
 HOST = (
+    Advisory("CVE-2024-0132", 5582, 9.0, "container-toolkit", "1.16.2", "host", "a race (CWE-367)"),
+    Advisory("CVE-2024-0133", 5582, 4.1, "container-toolkit", "1.16.2", "host", "a race (CWE-367)"),
+    Advisory("CVE-2024-0134", 5585, 4.1, "container-toolkit", "1.17", "host", "link following (CWE-61)"),
     Advisory(
         "CVE-2024-0135", 5599, 7.6, "container-toolkit", "1.17.1", "host", "a crafted image changes host binaries"
     ),
