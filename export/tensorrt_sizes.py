@@ -15,6 +15,7 @@ from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
+    CLIPVisionConfig,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -42,7 +43,17 @@ SD_KEYS = {
 
 def llava(folder: Path, stage: EngineStage) -> Deployment:
     """CLIP-L/14 at 336 px and the two layers of its connector; the language model behind it is a stub of its width."""
+    layers = 24 if stage == "vision_encoder" else 2  # the connector's graph has none of them
     config = LlavaConfig(
+        vision_config=CLIPVisionConfig(
+            image_size=336,
+            patch_size=14,
+            hidden_size=1024,
+            intermediate_size=4096,
+            num_hidden_layers=layers,
+            num_attention_heads=16,
+            projection_dim=768,
+        ),
         text_config=LlamaConfig(vocab_size=64, num_hidden_layers=1, intermediate_size=64, num_attention_heads=32),
         image_token_index=32,
     )
