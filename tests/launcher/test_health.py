@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -237,19 +238,65 @@ def test_a_head_without_end_is_cut_off(served: HealthServer) -> None:
     assert get(served, "/live")[0] == 200
 
 
-def test_those_who_connect_and_say_nothing_delay_nobody_for_long(
-    served: HealthServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("proteus.launcher.health.CONNECTION_S", 0.2)
-    host, _, port = served.url.removeprefix("http://").partition(":")
+def address(server: HealthServer) -> tuple[str, int]:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+def test_those_who_connect_and_say_nothing_delay_nobody(served: HealthServer) -> None:
+    """A probe that waits for them would end a healthy server."""
     threads = threading.active_count()
-    silent = [socket.create_connection((host, int(port))) for _ in range(3 * WORKERS)]
+    silent = [socket.create_connection(address(served)) for _ in range(40)]
     try:
+        silent[0].sendall(b"GET /live HTTP/1.1\r\n")
+        started = monotonic()
         assert get(served, "/live")[0] == 200
-        assert threading.active_count() == threads
+        assert get(served, "/ready")[0] == 200
+        assert monotonic() - started < 1.0
+        assert threading.active_count() <= threads + WORKERS
     finally:
         for connection in silent:
             connection.close()
+
+
+def test_one_connection_too_many_costs_the_oldest_that_has_said_nothing(
+    served: HealthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proteus.launcher.health.MAX_CONNECTIONS", 4)
+    silent = [socket.create_connection(address(served), timeout=5) for _ in range(5)]
+    try:
+        assert silent[0].recv(1) == b""
+        assert get(served, "/live")[0] == 200
+        assert silent[1].recv(1) == b""
+        silent[4].sendall(b"GET /live HTTP/1.1\r\n\r\n")
+        assert silent[4].recv(12) == b"HTTP/1.1 200"
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_who_takes_too_long_is_told_so(served: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proteus.launcher.health.CONNECTION_S", 0.2)
+    assert raw(served, b"GET /li", close=False).split(b" ")[1] == b"400"
+
+
+def test_a_triton_that_hangs_keeps_nobody_from_hearing_that_the_launcher_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr("proteus.launcher.health.answers_ready", lambda listening, model: hangs.wait(5))
+    with HealthServer(Told(models=("llm",)), port=0) as server:
+        asking = [socket.create_connection(address(server), timeout=5) for _ in range(3 * WORKERS)]
+        try:
+            for connection in asking:
+                connection.sendall(b"GET /ready HTTP/1.1\r\n\r\n")
+            started = monotonic()
+            assert get(server, "/live")[0] == 200
+            assert monotonic() - started < 1.0
+            hangs.set()
+            assert [connection.recv(12) for connection in asking] == [b"HTTP/1.1 200"] * len(asking)
+        finally:
+            hangs.set()
+            for connection in asking:
+                connection.close()
 
 
 def test_a_taken_port_is_named(served: HealthServer, told: Told) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import selectors
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from time import monotonic
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -23,14 +25,17 @@ from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.ports import LOOPBACK, Ports
 
 DEFAULT_PORT = 8080
-WORKERS = 4  # connections that are read at a time; the others wait in the kernel's queue
+WORKERS = 4  # answers for which Triton is asked, at a time
+MAX_CONNECTIONS = 64  # whose request is not whole: one more, and the oldest is cut off; as many wait for an answer
 BACKLOG = 64
-CONNECTION_S = 2.0  # from its first byte to its last
+CONNECTION_S = 2.0  # for a request, and for an answer
+NO_ROOM_S = 0.05  # until the next try where the system has no more connections
 MAX_HEAD_BYTES = 4096
 ASK_TRITON_S = 0.5  # between two rounds of questions to Triton, however many ask here
 TRITON_TIMEOUT_S = 1.0  # of one model
 ROUND_S = 2.0  # of all of them: those that are not asked by then are not ready
 PATHS = ("/", "/ready", "/live")
+METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +133,16 @@ def answers_ready(listening: Ports, model: str) -> bool:
 class HealthServer:
     """Serves the health of `server` on a port until it is closed; a context manager. Port 0 takes a free one.
 
-    A few threads, each with one connection at a time and a deadline for it: nobody who connects and says nothing makes
-    another thread, or keeps one for long.
+    One thread reads requests, as they come, of a bounded number of connections: those who connect and say nothing hold
+    nobody up, however many they are. It answers for itself what needs no question to Triton, `/live` above all.
     """
 
     def __init__(self, server: Observed, port: int = DEFAULT_PORT, host: str = LOOPBACK) -> None:
-        self._health = Health(server)
+        self._server, self._health = server, Health(server)
         self._host, self._port = host, port
-        self._listener: socket.socket | None = None
-        self._threads: list[threading.Thread] = []
+        self._unanswered = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="proteus-health")
+        self._close: Callable[[], None] = lambda: None
 
     @property
     def url(self) -> str:
@@ -145,92 +151,174 @@ class HealthServer:
 
     def __enter__(self) -> Self:
         try:
-            self._listener = socket.create_server((self._host, self._port), backlog=BACKLOG)
+            listener = socket.create_server((self._host, self._port), backlog=BACKLOG)
         except OSError as error:
             raise LaunchFailed(
                 f"the health port {self._port} of {self._host} cannot be had ({error.strerror})",
                 fix="give another --health-port, or 0 to have one chosen",
             ) from error
-        self._port = self._listener.getsockname()[1]
-        self._threads = [
-            threading.Thread(target=self._answer_all, args=(self._listener,), name="proteus-health", daemon=True)
-            for _ in range(WORKERS)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._port = listener.getsockname()[1]
+        listener.setblocking(False)
+        end, ended = socket.socketpair()
+        thread = threading.Thread(target=self._listen, args=(listener, ended), name="proteus-health", daemon=True)
+        thread.start()
+
+        def close() -> None:
+            end.close()
+            thread.join()
+            self._workers.shutdown()
+
+        self._close = close
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._listener is not None:
-            with suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)  # wakes those that wait for a connection
-            self._listener.close()
-        for thread in self._threads:
-            thread.join()
+        self._close()
 
-    def _answer_all(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                if listener.fileno() < 0 or not _listens(listener):
-                    return
-                continue
-            with connection, suppress(OSError):
-                self._answer(connection)
+    def _listen(self, listener: socket.socket, ended: socket.socket) -> None:
+        """Until the other side of `ended` is closed."""
+        with listener, ended, _Requests() as requests:
+            requests.watch(listener)
+            requests.watch(ended)
+            while True:
+                for ready in requests.ready():
+                    if ready is ended:
+                        return
+                    if ready is listener:
+                        requests.accept(listener)
+                    else:
+                        self._take(ready, requests.read(ready))
+                for late in requests.late():
+                    self._take(late, ("", ""))
 
-    def _answer(self, connection: socket.socket) -> None:
-        method, path = _read_request(connection)
-        status, document = self._reply(method, path)
-        body = json.dumps(document).encode() + b"\n"
-        head = (
-            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n"
-        )
-        head += "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    def _take(self, connection: socket.socket, request: tuple[str, str] | None) -> None:
+        if request is None:
+            return
+        method, path = request
         connection.settimeout(CONNECTION_S)
-        connection.sendall(f"{head}\r\n".encode() + (b"" if method == "HEAD" else body))
-        connection.shutdown(socket.SHUT_WR)
+        if path not in ("/", "/ready") or method not in METHODS:
+            _answer(connection, method, *self._reply_at_once(method, path))
+        elif self._unanswered.acquire(blocking=False):
+            self._workers.submit(self._tell_condition, connection, method, path)
+        else:
+            connection.close()
 
-    def _reply(self, method: str, path: str) -> tuple[HTTPStatus, Mapping[str, object]]:
+    def _reply_at_once(self, method: str, path: str) -> tuple[HTTPStatus, Mapping[str, object]]:
         if not method:
             return HTTPStatus.BAD_REQUEST, {"error": "this is no request"}
-        if method not in ("GET", "HEAD"):
+        if method not in METHODS:
             return HTTPStatus.METHOD_NOT_ALLOWED, {"error": "only GET and HEAD"}
         if path not in PATHS:
             return HTTPStatus.NOT_FOUND, {"error": f"one of {', '.join(PATHS)}"}
-        condition = self._health.condition()
-        good = condition.live if path == "/live" else condition.ready
-        document = asdict(condition) if path == "/" else {path[1:]: good, "reasons": condition.reasons}
-        return (HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE), document
+        dead = self._server.why_not_alive()
+        return _status(dead is None), {"live": dead is None, "reasons": [] if dead is None else [dead]}
+
+    def _tell_condition(self, connection: socket.socket, method: str, path: str) -> None:
+        try:
+            with connection:
+                condition = self._health.condition()
+                whole = path == "/"
+                document = asdict(condition) if whole else {"ready": condition.ready, "reasons": condition.reasons}
+                _answer(connection, method, _status(condition.ready), document)
+        finally:
+            self._unanswered.release()
 
 
-def _listens(listener: socket.socket) -> bool:
-    try:
-        return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-    except OSError:
-        return False
+class _Requests:
+    """Connections whose request is not whole yet, the oldest first, and the sockets that are watched beside them."""
 
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._heads: dict[socket.socket, tuple[float, bytes]] = {}  # deadline, what came
 
-def _read_request(connection: socket.socket) -> tuple[str, str]:
-    """Method and path without its query; both empty when what comes is no request, too long, or too slow."""
-    deadline = monotonic() + CONNECTION_S
-    head = b""
-    while b"\r\n\r\n" not in head:
-        left_s = deadline - monotonic()
-        if left_s <= 0 or len(head) > MAX_HEAD_BYTES:
-            return "", ""
-        connection.settimeout(left_s)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._heads:
+            connection.close()
+        self._selector.close()
+
+    def watch(self, one: socket.socket) -> None:
+        self._selector.register(one, selectors.EVENT_READ)
+
+    def ready(self) -> Iterator[socket.socket]:
+        """Waits until one of them can be read, or is late."""
+        first_s = next((deadline for deadline, _ in self._heads.values()), None)
+        timeout_s = None if first_s is None else max(0.0, first_s - monotonic())
+        for key, _ in self._selector.select(timeout_s):
+            if isinstance(key.fileobj, socket.socket) and key.fileobj.fileno() >= 0:
+                yield key.fileobj
+
+    def accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:
+            sleep(NO_ROOM_S)
+            return
+        if len(self._heads) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._heads))
+            self._leave(oldest)
+            oldest.close()
+        connection.setblocking(False)
+        self.watch(connection)
+        self._heads[connection] = monotonic() + CONNECTION_S, b""
+
+    def read(self, connection: socket.socket) -> tuple[str, str] | None:
+        """Method and path once they are there, and both empty for what is no request; the connection is the caller's
+        then. None while more has to come.
+        """
+        deadline, head = self._heads[connection]
         try:
             part = connection.recv(MAX_HEAD_BYTES)
-        except TimeoutError:
-            return "", ""
-        if not part:
-            return "", ""
+        except BlockingIOError:
+            return None
+        except OSError:
+            part = b""
         head += part
+        if part and b"\r\n\r\n" not in head and len(head) <= MAX_HEAD_BYTES:
+            self._heads[connection] = deadline, head
+            return None
+        self._leave(connection)
+        return _parse(head)
+
+    def late(self) -> Iterator[socket.socket]:
+        """Those whose time is over; they are the caller's."""
+        now = monotonic()
+        for connection in [one for one, (deadline, _) in self._heads.items() if deadline <= now]:
+            self._leave(connection)
+            yield connection
+
+    def _leave(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._heads[connection]
+
+
+def _parse(head: bytes) -> tuple[str, str]:
+    """Method and path without its query; both empty when this is no whole request."""
     words = head.partition(b"\r\n")[0].decode("ascii", errors="replace").split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+    if b"\r\n\r\n" not in head or len(words) != 3 or not words[2].startswith("HTTP/1."):
         return "", ""
     return words[0], words[1].partition("?")[0]
+
+
+def _status(good: bool) -> HTTPStatus:
+    return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _answer(connection: socket.socket, method: str, status: HTTPStatus, document: Mapping[str, object]) -> None:
+    """Small enough for the kernel to take it at once, whether it is read or not."""
+    body = json.dumps(document).encode() + b"\n"
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n"
+    )
+    head += "Allow: GET, HEAD\r\n" if status is HTTPStatus.METHOD_NOT_ALLOWED else ""
+    with connection, suppress(OSError):
+        connection.sendall(f"{head}\r\n".encode() + (b"" if method == "HEAD" else body))
+        connection.shutdown(socket.SHUT_WR)
