@@ -163,6 +163,13 @@ def test_an_installed_engine_is_counted_by_its_file(tmp_path: Path) -> None:
     assert [row.num_bytes for row in encoder.rows if row.how == "its installed engine"] == [777]
 
 
+def test_requests_that_no_checkpoint_is_for_are_told(llava: Path) -> None:
+    asked = traffic(requests=[{"per_s": 1, "draw": "64x64", "name": "art"}, {"per_s": 1, "text_tokens": 5}])
+    size = estimate_size(asked, checkpoint=llava, serving=Serving(slots=1, context_tokens=64))
+    assert (list(size.unserved), len(size.fleet.loads)) == (["art"], 1)
+    assert "left out" in run("--traffic", str(ROOT / "docs" / "traffic.toml"), "--checkpoint", str(llava))
+
+
 MEASURED = {
     "encode_pictures_per_s": 10,
     "prefill_tokens_per_s": 1000,

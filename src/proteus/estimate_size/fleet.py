@@ -66,6 +66,7 @@ class Size:
     fleet: Fleet
     utilisation: float
     cached_pictures: float
+    unserved: Sequence[str]  # requests of the traffic that no checkpoint here is for
 
 
 def estimate_size(
@@ -100,6 +101,9 @@ def estimate_size(
         fleet=Fleet(loads=(*loads, *drawn), pods=pods),
         utilisation=traffic.utilisation,
         cached_pictures=traffic.cached_pictures,
+        unserved=[
+            request.name for request in traffic.requests if (reads is None if request.draw is None else not draws)
+        ],
     )
 
 

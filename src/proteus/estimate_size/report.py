@@ -31,6 +31,7 @@ def size_document(size: Size) -> dict[str, Any]:
         "utilisation": size.utilisation,
         "cached_pictures": size.cached_pictures,
         "memory": {memory.pool: _memory_document(memory) for memory in size.memory},
+        "unserved": list(size.unserved),
         "requests": [asdict(load) for load in size.fleet.loads],
         "pods": {pods.pool: _pods_document(pods) for pods in size.fleet.pods},
     }
@@ -101,6 +102,9 @@ def _load_table(size: Size) -> Table:
 
 def _pods_table(size: Size) -> Table:
     table = _table(f"pods, each busy {size.utilisation:.0%} of its time", ("pool", "pods", "exactly", "because of"))
+    if size.unserved:
+        table.caption = f"left out, for no checkpoint here serves them: {', '.join(size.unserved)}"
+        table.caption_justify = "left"
     for pods in size.fleet.pods:
         number = "?" if pods.number is None else f"{pods.number:,}"
         table.add_row(pods.pool, number, "" if pods.needed is None else f"{pods.needed:.2f}", pods.why)
