@@ -231,3 +231,13 @@ def build(path: Path) -> int:
         profile.set_shape(port.name, *zip(*dims, strict=True))
     config.add_optimization_profile(profile)
     return len(bytes(builder.build_serialized_network(network, config)))
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "fp8"])
+@pytest.mark.parametrize("stage", ["vision_encoder", "connector"])
+def test_stages_of_random_weights_are_right_too(
+    stage: str, name: precision.Precision, tiny_export: Path, tmp_path: Path
+) -> None:
+    deployment = Deployment.load(tiny_export / "deployment.toml")
+    report = typed(graph_of(deployment, stage), stage, name, samples_of(deployment, stage), tmp_path / "low.onnx")
+    assert report.low_nodes > 0 and report.kept == ()
