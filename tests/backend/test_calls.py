@@ -27,6 +27,17 @@ class Triton:
     def request(self, **_: Any) -> SimpleNamespace:
         return SimpleNamespace(exec=self._run)
 
+    def device_request(self, preferred_memory: Any = None, **_: Any) -> SimpleNamespace:
+        """Of a model whose backend leaves its outputs on the GPU, unless it is asked for another place."""
+
+        def read() -> str:
+            assert preferred_memory == ("host", 0), "Tensor is stored in GPU and cannot be converted to NumPy."
+            return "rows"
+
+        tensor = SimpleNamespace(name=lambda: "visual_tokens", as_numpy=read)
+        response = SimpleNamespace(has_error=lambda: False, output_tensors=lambda: [tensor])
+        return SimpleNamespace(exec=lambda decoupled=False: iter([response]) if decoupled else response)
+
     def _run(self) -> SimpleNamespace:
         with self._lock:
             self.running += 1
@@ -43,6 +54,7 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> Triton:
     module: Any = ModuleType("triton_python_backend_utils")
     module.InferenceRequest = triton.request
     module.Tensor = object
+    module.TRITONSERVER_MEMORY_CPU, module.PreferredMemory = "host", lambda kind, device: (kind, device)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return triton
 
@@ -76,5 +88,17 @@ def test_a_call_that_nobody_waits_for_any_more_keeps_its_place_until_it_ends(cal
         assert await asyncio.gather(*later) == [{}] * 4
         assert triton.most == calls.MAX_CALLS
         assert await call() == {}
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_what_a_model_on_a_gpu_answers_is_asked_for_in_host_memory(calls: Any, triton: Triton) -> None:
+    """As native backends for TensorRT and for ONNX Runtime on CUDA do it; numpy reads nothing else."""
+    calls.pb_utils.InferenceRequest = triton.device_request
+
+    async def scenario() -> None:
+        caller, nothing = calls.Caller(), Context(parameters={})
+        assert await caller.call(CONNECTOR, {}, nothing) == {"visual_tokens": "rows"}
+        assert await caller.call_decoupled(CONNECTOR, {}, nothing) == {"visual_tokens": "rows"}
 
     asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -56,6 +56,7 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> Triton:
     module: Any = ModuleType("triton_python_backend_utils")
     module.InferenceRequest = triton.request
     module.Tensor = lambda name, array: SimpleNamespace(name=name, as_numpy=lambda: array)
+    module.TRITONSERVER_MEMORY_CPU, module.PreferredMemory = 0, lambda kind, device: (kind, device)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return triton
 

@@ -46,6 +46,7 @@ def module() -> ModuleType:
 
     made: Any = ModuleType(MODULE)
     made.TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+    made.TRITONSERVER_MEMORY_CPU, made.PreferredMemory = 0, lambda kind, device: (kind, device)
     made.Tensor, made.get_input_tensor_by_name = tensor, found
     made.InferenceResponse, made.TritonError = response, lambda text: text
     made.Logger = SimpleNamespace(log_error=lambda text: None)
