@@ -24,7 +24,7 @@ def marks(preprocess: Span, encoder: Span = UNKNOWN, connector: Span = UNKNOWN) 
         (marks((9_000, 9_010), (9_015, 9_030), (9_030, 9_040)), marks((130, 140), (145, 160), (160, 170))),
         (marks((10, 20), (25, 40), (40, 50)), marks((130, 140), (145, 160), (160, 170))),  # started after us
         (marks((9_000, 9_010), (9_015, 9_040)), marks((130, 140), (145, 170))),  # a connector without a clock
-        (marks((9_000, 9_010)), marks((145, 155))),
+        (marks((9_000, 9_010)), marks((100, 110))),  # an encoder without a clock: it took what is left
         (marks(UNKNOWN), marks(UNKNOWN)),
         (marks((9_000, 9_100), (9_100, 9_150), (9_150, 9_400)), marks((100, 200), (200, 250), (250, 500))),
     ],
@@ -53,6 +53,8 @@ def test_no_stage_is_negative_and_all_fit_into_the_time_that_was_waited(
     stages = ours.stages_ns(sent_ns, received_ns)
     assert all(ns >= 0 for ns in stages.values())
     assert sum(stages.values()) <= took_ns
+    if known == 1 and parts[0] <= took_ns and ours != theirs:
+        assert stages == {"preprocess": parts[0], "encode": took_ns - parts[0]}
     if known == 3 and at[5] - at[0] <= took_ns:
         assert sent_ns <= ours.preprocess[0] <= ours.connector[1] <= received_ns
         assert stages["encode"] == parts[2], "how long it took is how long it took there"

@@ -68,14 +68,16 @@ def read_picture(response: Any, sent_ns: int, received_ns: int, encoder: str) ->
 
 def in_our_time(marks: EncodeMarks, sent_ns: int, received_ns: int) -> EncodeMarks:
     """Marks that lie between the two moments are of our clock, for a machine has one. Others keep their lengths and
-    are put in the middle: half of what is left was the way there, half the way back.
+    are put in the middle: half of what is left was the way there, half the way back. What an encoder without a clock
+    took is left as well: then all of it is after the marks, where it is told as `encode`.
     """
     spans = (marks.preprocess, marks.encoder, marks.connector)
     known = [mark for span in spans if span[1] for mark in span]
     if not known or sent_ns <= min(known) <= max(known) <= received_ns:
         return marks
     away_ns = max(0, received_ns - sent_ns - (max(known) - min(known)))
-    later_ns = sent_ns + away_ns // 2 - min(known)
+    before_ns = away_ns // 2 if marks.encoder[1] else 0
+    later_ns = sent_ns + before_ns - min(known)
     preprocess, encoder, connector = ((span[0] + later_ns, span[1] + later_ns) if span[1] else span for span in spans)
     return EncodeMarks(preprocess=preprocess, encoder=encoder, connector=connector)
 
