@@ -16,6 +16,7 @@ from proteus.backend.remote import RemoteEncoders
 from proteus.backend.remote_server import Wanted
 from proteus.errors import (
     DeadlineExceeded,
+    InternalError,
     Unavailable,
 )
 from proteus.limits_gpu import EncoderPool
@@ -48,6 +49,22 @@ def test_what_one_server_fails_to_answer_another_is_asked() -> None:
             other.fails = one.fails
             with pytest.raises(Unavailable, match="no encoder server answers"):
                 await encode(pool)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("text", [SECRET, "Stub process 'vision_encoder_0_0' is not healthy."])
+def test_a_server_that_fails_at_once_is_not_the_first_choice_for_having_nothing_to_do(text: str) -> None:
+    """As one whose GPU fell off the bus: it fails faster than any other answers."""
+
+    async def scenario() -> None:
+        async with FakeEncoder() as broken, FakeEncoder() as other, pool_of(broken, other) as pool:
+            broken.fails = StatusCode.INTERNAL, text
+            for _ in range(16):
+                with suppress(InternalError):
+                    await encode(pool)
+            assert len(broken.requests) <= 1
+            assert len(other.requests) >= 15
 
     run(scenario())
 
@@ -134,6 +151,31 @@ def test_a_server_that_tells_no_revision_is_not_trusted_and_the_others_are_asked
             for _ in range(8):
                 await encode(pool)
             assert (len(wrong.requests), len(right.requests)) == (0, 8)
+
+    run(scenario())
+
+
+def test_servers_of_another_checkpoint_fail_no_picture_for_as_long_as_they_are_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the middle of an upgrade: more than one second time would find."""
+    monkeypatch.setattr(remote_server, "REST_S", 0.0)
+
+    async def scenario() -> None:
+        wrong = [FakeEncoder(revision=f"new {number}") for number in range(2)]
+        async with wrong[0], wrong[1], FakeEncoder() as right, pool_of(*wrong, right) as pool:
+            while not all(encoder.asked_what for encoder in (*wrong, right)):
+                with suppress(Unavailable):
+                    await encode(pool)
+            await until(lambda: pool.figures().connected == 3)
+            asked = [encoder.asked_what for encoder in wrong]
+            for _ in range(16):
+                await encode(pool)
+            assert [encoder.asked_what for encoder in wrong] == asked
+            await wrong[0].__aexit__()
+            async with FakeEncoder(wrong[0].port) as upgraded:
+                while not upgraded.requests:
+                    await encode(pool)
 
     run(scenario())
 

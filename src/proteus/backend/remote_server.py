@@ -84,6 +84,7 @@ class RemoteServer:
         self._channel = grpc.aio.insecure_channel(target, options=OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._encoder = ""  # of this connection; "": not asked yet
+        self._is_other = False  # at this connection there is another checkpoint
         self._asking = asyncio.Lock()
         self._rests_until_s = 0.0
         self._is_lost = False
@@ -101,18 +102,21 @@ class RemoteServer:
     def is_connected(self) -> bool:
         """And what is not is told to connect; what is known of it holds no more."""
         if (state := self._channel.get_state(try_to_connect=True)) is not READY:
-            self._encoder = ""
+            self._encoder, self._is_other = "", False
         return state is READY
 
-    def order(self) -> tuple[bool, bool, int, float]:
+    def order(self) -> tuple[bool, bool, bool, int, float]:
         """The least one is asked first; of equals any, for other doors count what is under way for themselves."""
-        return self._rests_until_s > time.monotonic(), not self.is_connected(), self._under_way, random()
+        away, rests = not self.is_connected(), self._rests_until_s > time.monotonic()
+        return self._is_other, rests, away, self._under_way, random()
 
     async def encoder(self, deadline: Deadline) -> str:
         """Names what encodes there; raises Unavailable where it is of no use here."""
         if self.is_connected() and self._encoder:
             return self._encoder
         async with self._asking:
+            if self._is_other:
+                raise _another_checkpoint()
             if not self._encoder:
                 self._encoder = await self._ask(deadline)
             return self._encoder
@@ -145,11 +149,8 @@ class RemoteServer:
         wanted = self._wanted
         if revision != wanted.revision or shapes != [wanted.shape]:
             self._lost(f"has revision {revision}, visual tokens {shapes}; wanted {wanted.revision}, {wanted.shape}")
-            raise Unavailable(
-                "an encoder server serves another checkpoint than this server",
-                limit="the revision of the checkpoint, and the shape of its visual tokens",
-                fix="serve both from one export; the server's log names the encoder server",
-            )
+            self._is_other = True
+            raise _another_checkpoint()
 
     async def _call(self, method: Any, request: Any, deadline: Deadline, metadata: Metadata = ()) -> Any:
         try:
@@ -173,6 +174,8 @@ class RemoteServer:
                 "an encoder server has no image_tokens", fix="start it with `proteus serve --pool encoder`"
             )
         if isinstance(known, InternalError | Unavailable):
+            # Who fails at once has the least to do: without a rest, a broken GPU would draw every picture to itself.
+            self._rests_until_s = time.monotonic() + REST_S
             log.error("encoder server %s answered: %s", self.target, text)
         return known
 
@@ -187,3 +190,11 @@ class RemoteServer:
         if self._is_lost:
             self._is_lost = False
             log.warning("encoder server %s is back", self.target)
+
+
+def _another_checkpoint() -> Unavailable:
+    return Unavailable(
+        "an encoder server serves another checkpoint than this server",
+        limit="the revision of the checkpoint, and the shape of its visual tokens",
+        fix="serve both from one export; the server's log names the encoder server",
+    )
