@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,34 @@ def test_everything_that_is_missing_is_told_at_once(container: Path, monkeypatch
     assert "no native backend tensorrt in" in told
     assert "which vision_encoder, connector, text_encoder, vae_decoder need" in told
     assert "connector: no engine for 10.13.3.9, sm89" in told
+
+
+@pytest.mark.usefixtures("one_gpu")
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({"gpu.llm.device": 1}, {89: {"vision_encoder", "connector", "text_encoder", "vae_decoder", "denoiser"}}),
+        (
+            {"gpu.denoiser.device": 1},
+            {89: {"vision_encoder", "connector", "text_encoder", "vae_decoder"}, 120: {"denoiser"}},
+        ),
+        ({"gpu.denoiser.runtime": "torch", "gpu.denoiser.device": 1}, {89: {"vision_encoder", "connector"}}),
+    ],
+)
+def test_an_engine_is_looked_at_for_the_gpus_that_it_runs_on_and_no_others(
+    container: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], asked: dict[int, set[str]]
+) -> None:
+    monkeypatch.setattr(cuda_driver, "compute_capabilities", lambda: (89, 120))
+    looked_at: dict[int, set[str]] = {}
+
+    def look(deployment: object, version: str, sm: int, models: Collection[str]) -> list[str]:
+        looked_at.setdefault(sm, set()).update(set(models) & set(STAGES))
+        return []
+
+    monkeypatch.setattr(ASKED, look)
+    pool: Pool = "encoder" if "gpu.denoiser.runtime" in changes else "all"
+    assert host_of(changes, pool=pool).check(Installation.find(container)) == []
+    assert looked_at == asked
 
 
 @pytest.mark.usefixtures("one_gpu")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,13 +66,12 @@ class GpuHost:
             )
         faults = list(self._missing(installation, len(capabilities)))
         notes = []
-        if self._runs(TENSORRT):
+        if engines := self._on_tensorrt():
             version = self._tensorrt_version()
             if version is None:
                 notes.append("TensorRT cannot be imported here, so no engine was looked at before the start")
             else:
-                used = {capabilities[device] for device in self.devices() if device < len(capabilities)}
-                faults += [fault for sm in sorted(used) for fault in self._engine_faults(version, sm)]
+                faults += self._engine_faults(version, engines, capabilities)
         if faults:
             raise LaunchFailed("\n  ".join(["the models cannot be served here", *faults]), fix="mend these first")
         return notes
@@ -100,16 +99,28 @@ class GpuHost:
                 "it (--tritonserver), or another runtime for [gpu] tables of these"
             )
 
-    def _engine_faults(self, version: str, sm: int) -> list[str]:
+    def _engine_faults(
+        self, version: str, engines: Mapping[str, Sequence[int]], capabilities: Sequence[int]
+    ) -> list[str]:
+        """An engine is for the GPUs that it runs on; those of other models may be of another kind."""
         from proteus.engines import check_installed
 
-        return check_installed(self.deployment, version, sm, self.models)
+        models_on: dict[int, list[str]] = {}
+        for model, devices in engines.items():
+            for sm in {capabilities[device] for device in devices if device < len(capabilities)}:
+                models_on.setdefault(sm, []).append(model)
+        return [
+            fault
+            for sm, models in sorted(models_on.items())
+            for fault in check_installed(self.deployment, version, sm, models)
+        ]
 
-    def _runs(self, runtime: str) -> bool:
-        runtimes = {name: stage.runtime for name, stage in self.gpu.stages().items()}
-        if self.gpu.denoiser is not None:
-            runtimes["denoiser"] = self.gpu.denoiser.runtime
-        return any(named == runtime and name in self.models for name, named in runtimes.items())
+    def _on_tensorrt(self) -> dict[str, list[int]]:
+        """The models here that TensorRT runs, and on which devices."""
+        found = {name: self.gpu.devices for name, stage in self.gpu.stages().items() if stage.runtime == TENSORRT}
+        if self.gpu.denoiser is not None and self.gpu.denoiser.runtime == TENSORRT:
+            found["denoiser"] = [self.gpu.denoiser.device]
+        return {name: devices for name, devices in found.items() if name in self.models}
 
     def _tensorrt_version(self) -> str | None:
         """Asked in a process of its own: its libraries are large, and the launcher needs none of them."""
