@@ -8,7 +8,7 @@ from series import HERE_ONLY, Panel, hit_rate, now, rate
 
 MEAN_WAIT = f"{rate('nv_inference_queue_duration_us', 'model')} / {rate('nv_inference_request_success', 'model')} / 1e6"
 MEAN_RUN = (
-    f"{rate('nv_inference_compute_infer_duration_us', 'model')} / {rate('nv_inference_exec_count', 'model')} / 1e6"
+    f"{rate('nv_inference_compute_infer_duration_us', 'model')} / {rate('nv_inference_request_success', 'model')} / 1e6"
 )
 
 ROWS: Mapping[str, Sequence[Panel]] = {
@@ -139,7 +139,12 @@ ROWS: Mapping[str, Sequence[Panel]] = {
             "By model and Triton's reason.",
         ),
         Panel("Mean wait in Triton's queue", "s", [("{{model}}", MEAN_WAIT)], "Of one request."),
-        Panel("Mean time of an execution", "s", [("{{model}}", MEAN_RUN)], "Inside the backend."),
+        Panel(
+            "Mean time in the backend",
+            "s",
+            [("{{model}}", MEAN_RUN)],
+            "Of one request: each of a batch has the time of the whole; hits of the response cache have none.",
+        ),
         Panel(
             "Pending",
             "short",

@@ -72,6 +72,13 @@ def test_a_panel_asks_for_series_that_are_told(title: str, expression: str) -> N
     assert "$" not in expression, "a variable that the dashboard has not"
 
 
+@pytest.mark.parametrize(("title", "expression"), expressions())
+def test_times_that_triton_adds_up_by_request_are_divided_by_requests(title: str, expression: str) -> None:
+    """Its core adds the time of an execution once for each request of the batch (infer_stats.cc, UpdateSuccess)."""
+    if "_duration_us" in expression:
+        assert " / sum by (model)(rate(nv_inference_request_success{" in expression
+
+
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
 def test_a_panel_says_what_it_shows_in_what_unit(panel: dict[str, Any]) -> None:
     assert panel["title"] and panel["description"]
