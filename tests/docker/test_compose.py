@@ -15,6 +15,7 @@ import yaml
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from proteus.launcher.serve import READY_TIMEOUT_S
 from proteus.launcher.surroundings import SHM_ENOUGH_BYTES
 from tests.docker.scripts import BIN, DOCKER, ROOT
 from tests.redis_server import RedisServer, binary
@@ -60,6 +61,14 @@ def test_a_service_is_bounded_watched_and_comes_back(name: str) -> None:
     assert service["init"] is True
     assert service["restart"] == "unless-stopped"
     assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_may_start_for_as_long_as_its_launcher_waits(name: str) -> None:
+    """Else `up --wait` calls one unhealthy that still loads its models."""
+    wanted = f"{READY_TIMEOUT_S[name.removeprefix('server-')]:.0f}s"
+    assert SERVICES[name]["healthcheck"]["start_period"] == wanted
+    assert f"--start-period={wanted} " in (DOCKER / "Dockerfile").read_text()
 
 
 @EACH

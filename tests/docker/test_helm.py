@@ -16,7 +16,7 @@ from kubernetes_validate import utils
 from proteus import __version__
 from proteus.cli.commands import app
 from proteus.deployment import Deployment
-from proteus.launcher.health import PATHS
+from proteus.launcher.health import PATHS, ROUND_S, TRITON_TIMEOUT_S
 from tests.docker.helm_cases import CASES
 from tests.docker.helm_chart import (
     CHART,
@@ -178,6 +178,23 @@ def test_probes_ask_the_health_port_for_paths_that_it_knows(objects: list[Object
         assert asked["livenessProbe"]["path"] == "/live"
         drain_s = int(server["lifecycle"]["preStop"]["exec"]["command"][1])
         assert drain_s < pod["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_the_launcher_gives_up_on_a_start_before_the_probe_does(objects: list[Object]) -> None:
+    """Else it gave up after 15 minutes, whatever `startupSeconds` allowed: a larger model never came up."""
+    for pod in serving(objects).values():
+        server = pod["spec"]["containers"][0]
+        given = dict(argument.split("=", 1) for argument in server["args"][1:])
+        given_s = float(given["--ready-timeout-s"])
+        probe = server["startupProbe"]
+        assert given_s == yaml.safe_load((CHART / "values.yaml").read_text())["defaults"]["startupSeconds"]
+        assert given_s + 60 <= probe["failureThreshold"] * probe["periodSeconds"]
+
+
+def test_a_probe_waits_longer_than_an_answer_takes(objects: list[Object]) -> None:
+    for pod in serving(objects).values():
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert pod["spec"]["containers"][0][probe]["timeoutSeconds"] > ROUND_S + TRITON_TIMEOUT_S
 
 
 def test_gpus_are_asked_for_where_there_is_gpu_work(objects: list[Object]) -> None:

@@ -131,8 +131,9 @@ def test_the_command_hands_its_health_options_to_the_launcher(monkeypatch: pytes
     given: dict[str, Any] = {}
     monkeypatch.setattr("proteus.launcher.serve", lambda deployment, **options: given.update(options) or 0)
     demo = str(ROOT / "deployments" / "demo.toml")
-    options = ["--deployment", demo, "--health-port", "8080", "--health-host", "0.0.0.0"]
-    assert CliRunner().invoke(app, ["serve", *options]).exit_code == 0
-    assert (given["health_port"], given["health_host"]) == (8080, "0.0.0.0")
+    names = ("health_port", "health_host", "ready_timeout_s")
+    options = ["--health-port", "8080", "--health-host", "0.0.0.0", "--ready-timeout-s", "1800"]
+    assert CliRunner().invoke(app, ["serve", "--deployment", demo, *options]).exit_code == 0
+    assert [given[name] for name in names] == [8080, "0.0.0.0", 1800.0]
     assert CliRunner().invoke(app, ["serve", "--deployment", demo]).exit_code == 0
-    assert (given["health_port"], given["health_host"]) == (None, None)
+    assert [given[name] for name in names] == [None, None, None]

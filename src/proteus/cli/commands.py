@@ -80,6 +80,9 @@ def serve(
         ),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
+    ready_timeout_s: Annotated[
+        float | None, typer.Option(min=1, help="For all models to load: 120, on GPUs 900.", show_default=False)
+    ] = None,
     trace_url: Annotated[str | None, typer.Option(help="Send traces to this collector, OTLP over HTTP.")] = None,
     trace_file: Annotated[Path | None, typer.Option(help="Or write Triton's own, as JSON.", show_default=False)] = None,
     trace_rate: Annotated[int, typer.Option(min=1, help="Trace one request in so many.")] = 1,
@@ -104,6 +107,7 @@ def serve(
             health_host=health_host,
             tritonserver=tritonserver,
             log=log,
+            ready_timeout_s=ready_timeout_s,
             tracing=Tracing(url=trace_url, file=trace_file, rate=trace_rate),
         )
     raise typer.Exit(status)

@@ -19,7 +19,7 @@ from proteus.launcher.tracing import OFF, Tracing
 if TYPE_CHECKING:
     from proteus.deployment import Pool
 
-READY_TIMEOUT_S = {"cpu": 120.0, "gpu": 900.0}  # engines of large models take minutes to load
+READY_TIMEOUT_S = {"cpu": 120.0, "gpu": 900.0}  # unless told; engines of large models take minutes to load
 
 
 def serve(
@@ -35,6 +35,7 @@ def serve(
     health_host: str | None = None,
     tritonserver: Path | None = None,
     log: Path | None = None,
+    ready_timeout_s: float | None = None,
     tracing: Tracing = OFF,
 ) -> int:
     """Serves the deployment until Ctrl-C or SIGTERM; the exit status for the shell.
@@ -56,7 +57,7 @@ def serve(
             tritonserver=tritonserver,
             log=log or Path("var", f"server-{http_port or 'any'}.log"),
             show_progress=True,
-            ready_timeout_s=READY_TIMEOUT_S[hardware],
+            ready_timeout_s=ready_timeout_s or READY_TIMEOUT_S[hardware],
             tracing=tracing,
         )
         health = nullcontext() if health_port is None else HealthServer(server, health_port, health_host or host)

@@ -45,6 +45,7 @@ args:                            # of the image's entrypoint, which shows the se
   - --grpc-port={{ $ports.grpc }}
   - --metrics-port={{ $ports.metrics }}
   - --health-port={{ $ports.health }}
+  - --ready-timeout-s={{ int .pool.startupSeconds }}
   {{- with .root.Values.tracing }}
   {{- if .url }}
   - --trace-url={{ .url }}
@@ -56,15 +57,15 @@ ports:
   - {name: {{ $port }}, containerPort: {{ index $ports $port }}}
   {{- end }}
 {{- $every := 10 }}
-startupProbe:                    # ready once: engines are loaded, which takes minutes
+startupProbe:                    # ready once: engines are loaded, which takes minutes; the launcher gives up first, and says why
   httpGet: {path: /ready, port: health}
   periodSeconds: {{ $every }}
   timeoutSeconds: 5
-  failureThreshold: {{ div (int .pool.startupSeconds) $every }}
+  failureThreshold: {{ add1 (div (add (int .pool.startupSeconds) 60) $every) }}
 readinessProbe:                  # Triton, every model of the pool and every stub; taken out of the Service at once
   httpGet: {path: /ready, port: health}
   periodSeconds: 2
-  timeoutSeconds: 2
+  timeoutSeconds: 5              # an answer that needs Triton takes 3 s at most; a death is told at once
   failureThreshold: 1
 livenessProbe:                   # the launcher lives and has not given up: it restarts tritonserver itself
   httpGet: {path: /live, port: health}
