@@ -15,6 +15,7 @@ from proteus.launcher.gpu_host import GpuHost
 from proteus.launcher.installation import Installation
 from proteus.launcher.ports import LOOPBACK, Ports
 from proteus.launcher.repository import Repository
+from tests.changed_deployment import changed
 
 DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
 RATE_LIMIT = ["--rate-limit=execution_count", "--rate-limit-resource=encode:2:0"]
@@ -93,6 +94,19 @@ def test_a_server_without_media_stages_limits_nothing(wheel: Installation) -> No
     """The limiter costs every execution a look at all that wait."""
     host = GpuHost.of(Deployment.load(DEMO), ("chat", "llm"))
     assert not any("rate-limit" in argument for argument in command_of(wheel, gpu=host))
+
+
+def test_an_execution_of_tensorrt_is_counted_until_the_device_has_done_it(wheel: Installation) -> None:
+    """By default the backend hands an instance back while another one is free: a stage of two would count for none."""
+    option = "--backend-config=tensorrt,execution-policy=BLOCKING"
+    for pool, changes, wanted in (
+        ("all", {}, True),
+        ("encoder", {"gpu.vision_encoder.runtime": "torch"}, True),
+        ("encoder", {"gpu.vision_encoder.runtime": "torch", "gpu.connector.runtime": "torch"}, False),
+    ):
+        repository = Repository.of(changed(changes), pool=pool, hardware="gpu")  # type: ignore[arg-type]
+        assert (option in command_of(wheel, gpu=repository.gpu)) is wanted
+    assert option not in command_of(wheel)
 
 
 def test_every_option_is_known_to_the_embedded_server(wheel: Installation) -> None:

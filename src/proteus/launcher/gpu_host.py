@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 CONFIG_NAME = "gpu"
 TENSORRT = "tensorrt"
+# An execution ends when its own instance is free again. By default it ends when any is: the rate limiter would count
+# none of those that run while a stage has one more instance.
+BLOCKING = f"--backend-config={TENSORRT},execution-policy=BLOCKING"
 IMPORT_TIMEOUT_S = 60.0
 
 
@@ -54,6 +57,7 @@ class GpuHost:
             f"--pinned-memory-pool-byte-size={self.gpu.pinned_memory_bytes}",
             "--allow-gpu-metrics=true",
             *(["--rate-limit=execution_count", *resources] if limited else []),
+            *([BLOCKING] if set(limited) & set(self._on_tensorrt()) else []),
         ]
 
     def check(self, installation: Installation) -> list[str]:
