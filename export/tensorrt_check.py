@@ -42,6 +42,7 @@ LARGE: Mapping[str, tuple[EngineStage, ...]] = {
 SMS = (80, 89, 120)  # TensorRT for RTX knows no other server GPUs
 OLDEST_SM: Mapping[Precision, int] = {"fp8": 89}  # older GPUs have none
 LONGEST_S = 900
+KILLED = "its process was killed: is there memory enough?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,8 @@ def check(case: Case, deployment_path: Path, sms: Sequence[int] = SMS) -> Result
             built = _built(result, deployment_path, Path(folder))
         except ProteusError as error:
             built = replace(result, reason=str(error))
-    return replace(built, peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    peaks = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return replace(built, peak_bytes=max(peaks) * 1024)
 
 
 def _built(result: Result, deployment_path: Path, scratch: Path) -> Result:
@@ -137,15 +139,10 @@ def _built(result: Result, deployment_path: Path, scratch: Path) -> Result:
         deployment = Deployment.load(deployment_path)
         samples = samples_of(deployment, stage)
     else:
-        from export.tensorrt_sizes import MAKERS
-
-        deployment = MAKERS[result.size](scratch, stage)
+        deployment = _large(result.size, stage, scratch)
         samples = [random_sample(graph_path(deployment.repository_path, stage), profiles_of(deployment, stage)[0])]
-    graph, low, profiles = (
-        graph_path(deployment.repository_path, stage),
-        scratch / "typed.onnx",
-        profiles_of(deployment, stage),
-    )
+    profiles = profiles_of(deployment, stage)
+    graph, low = graph_path(deployment.repository_path, stage), scratch / "typed.onnx"
     report = typed(graph, stage, result.precision, samples, low)
     nodes = check_operators(low, stage)
     check_supported(trt, low, stage)
@@ -164,6 +161,17 @@ def _built(result: Result, deployment_path: Path, scratch: Path) -> Result:
         build_s=round(plan.build_s, 1),
         plan_bytes=memoryview(plan.content).nbytes,
     )
+
+
+def _large(size: str, stage: str, folder: Path) -> Deployment:
+    """Made in a process of its own: the weights are in memory once then, while the graph is typed and built."""
+    done = subprocess.run(
+        [sys.executable, "-m", "export.tensorrt_sizes", size, stage, str(folder)], capture_output=True, text=True
+    )
+    if done.returncode:
+        told = done.stderr.strip().splitlines()[-1:] or [KILLED]
+        raise DeploymentError(f"{size} {stage} was not exported: exit {done.returncode}: {told[0]}")
+    return Deployment.load(folder / "deployment.toml")
 
 
 def random_sample(graph: Path, profile: Profile) -> dict[str, np.ndarray]:
@@ -220,23 +228,24 @@ def run_apart(case: Case, deployment_path: Path) -> Result:
     try:
         (document,) = json.loads(done.stdout)
     except ValueError:
-        last = done.stderr.strip().splitlines()[-1:] or ["its process was killed: is there memory enough?"]
+        last = done.stderr.strip().splitlines()[-1:] or [KILLED]
         return replace(result, reason=f"exit {done.returncode}: {last[0]}")
     return Result(**document | {"sms": tuple(document["sms"])})
 
 
 def _print(results: Sequence[Result]) -> None:
     console = Console(highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("graph", "precision", "nodes", "in fp32", "profiles", "for sm", "build s", "plan MB", "peak GB"):
-        table.add_column(column, justify="left" if column in ("graph", "precision", "for sm") else "right")
+    kinds = sorted({sm for result in results for sm in result.sms})
+    caption = f"kept: nodes in fp32; for compute capabilities {', '.join(map(str, kinds))}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=caption, caption_justify="left")
+    for column in ("graph", "in", "nodes", "kept", "profiles", "build s", "plan MB", "peak GB"):
+        table.add_column(column, justify="left" if column in ("graph", "in") else "right", no_wrap=True)
     for result in results:
         counts = (result.nodes, result.kept_fp32, result.profiles)
         table.add_row(
             f"{result.size} {result.stage}",
             result.precision,
             *("failed" if result.reason else str(number) for number in counts),
-            " ".join(map(str, result.sms)),
             f"{result.build_s:.1f}",
             f"{result.plan_bytes / 1e6:.1f}",
             f"{result.peak_bytes / 1e9:.1f}",

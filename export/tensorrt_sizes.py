@@ -1,14 +1,17 @@
 """Graphs as large as people serve, with random weights: LLaVA-1.5's encoder and connector, SD 1.5's stages.
 
-They are traced by the exporter's own code and lie in deployment folders as an export writes them. Nothing is fetched.
+`python -m export.tensorrt_sizes SIZE STAGE FOLDER`: traced by the exporter's own code, into a deployment folder as an
+export writes it. Nothing is fetched.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
@@ -157,3 +160,8 @@ def _export(stage: EngineStage, made: Iterator[Graph], repository: Path) -> None
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    MAKERS[sys.argv[1]](Path(sys.argv[3]), cast(EngineStage, sys.argv[2]))
