@@ -33,6 +33,7 @@ from export.onnx_first import exported, stages_of
 from export.parity import TOLERANCE
 from export.repository import Progress, export_checkpoint
 from export.torch_program import export_programs
+from export.weights import bring_weights
 from proteus.deployment import Deployment
 from proteus.engines import stages_on_tensorrt
 from proteus.errors import ProteusError
@@ -102,6 +103,7 @@ def _tensorrt(folder: Path, out: Path | None, progress: Progress) -> Told:
     tensorrt_here()  # before anything slow
     path = exported(folder, out, progress)
     deployment = Deployment.load(path)
+    _bring_weights(folder, deployment, progress)
     stages = [stage for stage in stages_of(folder) if stage in stages_on_tensorrt(deployment)]
     host = Host.here(path, deployment.gpu.devices if deployment.gpu is not None else [0])
     with shown_phases() as phase:
@@ -111,6 +113,7 @@ def _tensorrt(folder: Path, out: Path | None, progress: Progress) -> Told:
 
 def _torch(folder: Path, out: Path | None, progress: Progress) -> Told:
     path = exported(folder, out, progress)
+    _bring_weights(folder, Deployment.load(path), progress)
     programs = export_programs(path, progress, checkpoint=folder)
     table = Table("program", "MB", "max |difference|", "of scale", title="against ONNX Runtime")
     for row in programs:
@@ -119,6 +122,11 @@ def _torch(folder: Path, out: Path | None, progress: Progress) -> Told:
         )
     document = {"deployment": str(path), "programs": [asdict(row) | {"path": str(row.path)} for row in programs]}
     return document, (table,)
+
+
+def _bring_weights(folder: Path, deployment: Deployment, progress: Progress) -> None:
+    if not is_draw_checkpoint(folder) and bring_weights(folder, deployment):
+        progress("the weights lie beside the texts, for TensorRT-LLM")
 
 
 TARGETS: Mapping[str, Callable[[Path, Path | None, Progress], Told]] = {

@@ -34,6 +34,7 @@ from export.repository import (
 from proteus.configs import check_sizes
 from proteus.deployment import Deployment, DeploymentError
 from proteus.manifest import DRAW_FORMAT, DRAW_MANIFEST
+from proteus.profiles import MAX_PROFILES
 
 DRAW_DEMO = replace(
     DEMO,
@@ -174,9 +175,9 @@ def _fitted(text: str, parts: Parts, shape: DrawShape) -> str:
     def rounded(side: float) -> int:
         return max(multiple_px, int(min(side, most) * shape.vae_factor) // multiple_px * multiple_px)
 
-    default_px, max_px = rounded(trained), rounded(1.5 * trained)
+    min_px, default_px, max_px = rounded(trained / 2), rounded(trained), rounded(1.5 * trained)
     values = {
-        "min_side_px": rounded(trained / 2),
+        "min_side_px": min_px,
         "max_side_px": max_px,
         "max_pixels": f"{max_px * max_px:_}",
         "side_multiple_px": multiple_px,
@@ -184,6 +185,8 @@ def _fitted(text: str, parts: Parts, shape: DrawShape) -> str:
     }
     if parts.checkpoint.kind.family == "flux" and not shape.embedded_guidance:
         values["default_guidance"] = 1.0  # made for few steps without any
+    if len(range(min_px, max_px + 1, multiple_px)) ** 2 > MAX_PROFILES:
+        text = set_key(text, "sizes", f'["{default_px}x{default_px}"]')  # the others share one profile
     head, mark, tables = text.partition("\n[draw]\n")
     for key, value in values.items():
         tables = set_key(tables, key, str(value))

@@ -54,12 +54,12 @@ def weights_dtype(checkpoint: Path, gpu: GpuLlm) -> str:
 
 
 def check_weights(checkpoint: Path) -> None:
-    """TensorRT-LLM reads them itself; an export leaves them where they were. Raises DeploymentError."""
+    """TensorRT-LLM reads them itself; `export/weights.py` brings them. Raises DeploymentError."""
     if not any(checkpoint.glob("*.safetensors")):
         raise DeploymentError(
             f"{checkpoint} has no weights",
             limit="on TensorRT-LLM: *.safetensors beside config.json",
-            fix="copy or link the checkpoint's *.safetensors and their index there",
+            fix="export again with TARGET=tensorrt or torch, which brings them there",
         )
 
 
