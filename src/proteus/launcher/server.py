@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep
@@ -326,9 +326,9 @@ class Server:
             self.restarts += 1
             try:
                 self._start_process()
-            except LaunchFailed as failure:
-                reason = failure
-                self._note(str(failure), warn=True)
+            except (LaunchFailed, OSError) as failure:
+                reason = failure if isinstance(failure, LaunchFailed) else _of_system(failure)
+                self._note(str(reason), warn=True)
                 self._kill_process()
             else:
                 self._note(f"the server is ready again after {monotonic() - started:.1f} s")
@@ -361,9 +361,15 @@ class Server:
         """One line for the reader of the server's log, of our logger and of the terminal."""
         logger.log(logging.WARNING if warn else logging.INFO, text)
         if self._folder is not None and self.log.is_file():
-            with self.log.open("a") as file:
+            with suppress(OSError), self.log.open("a") as file:  # a full disk stops no restart
                 file.write(f"proteus {datetime.now(UTC):%m%d %H:%M:%S} {text}\n")
         self._console.print(text)
+
+
+def _of_system(error: OSError) -> LaunchFailed:
+    return LaunchFailed(
+        f"the server cannot be started ({error.strerror})", fix="give this machine or container what it lacks"
+    )
 
 
 def _answers_ready(listening: Ports) -> bool:
