@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from proteus.launcher import LaunchFailed, guardian
-from proteus.launcher.process import ServerProcess
+from proteus.launcher.process import STOP_GRACE_S, ServerProcess
 from proteus.launcher.processes import is_alive
 
 PREFIX = "proteus-test-process"
@@ -41,10 +41,10 @@ def process(tmp_path: Path, region: Path) -> Iterator[ServerProcess]:
     process.stop()
 
 
-def start(tmp_path: Path, prefix: str) -> ServerProcess:
+def start(tmp_path: Path, prefix: str, server: str = SERVER) -> ServerProcess:
     folder = tmp_path / "folder"
     folder.mkdir()
-    command = [sys.executable, "-c", SERVER, str(folder / "child")]
+    command = [sys.executable, "-c", server, str(folder / "child")]
     log = tmp_path / "log"
     return ServerProcess.start(command, environment={**os.environ}, folder=folder, shm_prefix=prefix, log=log)
 
@@ -72,6 +72,31 @@ def test_stop_ends_the_group_and_removes_folder_and_shared_memory(process: Serve
     assert not process.folder.exists()
     assert not region.exists()
     process.stop()
+
+
+@pytest.mark.parametrize("gently", [True, False])
+def test_who_left_the_group_is_ended_as_well(tmp_path: Path, region: Path, gently: bool) -> None:
+    """As workers of TensorRT-LLM, which MPI starts in sessions of their own: they would keep the memory of the GPU."""
+    stub = """import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)"""
+    server = f"""
+import pathlib, subprocess, sys, time
+stub = subprocess.Popen([sys.executable, "-c", {stub!r}], stdout=subprocess.PIPE)
+pathlib.Path(sys.argv[1]).write_text(stub.stdout.readline().decode())
+time.sleep(60)
+"""
+    process = start(tmp_path, region.name, server)
+    worker, begun_s = child_of(process), monotonic()
+    try:
+        process.stop() if gently else process.kill()
+        assert not is_alive(worker)
+        assert monotonic() - begun_s < STOP_GRACE_S, "nobody waited for it"
+    finally:
+        process.stop()
+        if is_alive(worker):
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_kill_keeps_the_folder_for_the_next_run(process: ServerProcess, region: Path) -> None:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -41,8 +42,24 @@ def kill_group(group: int) -> None:
         pass
 
 
-def _reap_all() -> None:
+def _children() -> Iterator[int]:
+    me = str(os.getpid())
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+        except (OSError, IndexError):  # it has ended
+            continue
+        if parent == me:
+            yield int(stat.parent.name)
+
+
+def _end_children() -> None:
+    """Ends and reaps whoever is left, until nobody is: who left the server's group, as workers that MPI started do, is
+    a child of this process as soon as its own parent has ended.
+    """
     while True:
+        for pid in _children():
+            os.kill(pid, signal.SIGKILL)  # a child keeps its number until it is reaped, which is done here alone
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -97,7 +114,7 @@ def main(folder: str, shm_prefix: str, log: str, grace_s: str, *command: str) ->
             _interrupt(server, float(grace_s))
     finally:
         kill_group(server.pid)
-        _reap_all()
+        _end_children()
         remove_shared_memory(shm_prefix)
         if word != RELEASE and _launcher_is_gone():
             remove_folder(folder)
