@@ -28,6 +28,7 @@ from rich.table import Table
 
 from export.tensorrt_plan import Settings, build_plan, check_operators, check_supported
 from proteus.configs import DEFAULT_DEPLOYMENT
+from proteus.contract_draw import LATENTS
 from proteus.deployment import Deployment, DeploymentError
 from proteus.engines import EngineStage, graph_path, stages_on_tensorrt
 from proteus.errors import ProteusError
@@ -42,6 +43,7 @@ LARGE: Mapping[str, tuple[EngineStage, ...]] = {
 SMS = (80, 89, 120)  # TensorRT for RTX knows no other server GPUs
 OLDEST_SM: Mapping[Precision, int] = {"fp8": 89}  # older GPUs have none
 LONGEST_S = 900
+MAX_LATENTS = 16  # along a side of a random sample
 KILLED = "its process was killed: is there memory enough?"
 
 
@@ -175,14 +177,15 @@ def _large(size: str, stage: str, folder: Path) -> Deployment:
 
 
 def random_sample(graph: Path, profile: Profile) -> dict[str, np.ndarray]:
-    """One row of a profile's shapes, of numbers such as the stage gets."""
+    """One row, of numbers such as the stage gets. Large pictures are made small: they would only take memory and time."""
     rng = np.random.default_rng(0)
     kinds = {
         port.name: onnx.helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)
         for port in onnx.load(graph, load_external_data=False).graph.input
     }
     sample: dict[str, np.ndarray] = {}
-    for name, (least, _, _) in profile.shapes.items():
+    for name, (given, _, _) in profile.shapes.items():
+        least = (*given[:2], *(min(side, MAX_LATENTS) for side in given[2:])) if name == LATENTS.name else given
         if kinds[name].kind == "f":
             sample[name] = rng.standard_normal(least).astype(kinds[name])
         else:
