@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
-from proteus import configs
+from proteus import configs, configs_gpu
 from proteus.deployment import Deployment, DeploymentError
 from proteus.launcher.command import command
 from proteus.launcher.gpu_host import GpuHost
@@ -144,6 +144,8 @@ def test_resources_are_those_that_the_launcher_gives_to_the_same_devices(name: s
     assert "--rate-limit=execution_count" in line
     for config in graphs_of(name).values():
         (group,) = config.instance_group
+        assert len(group.rate_limiter.resources) == 1
+        assert group.rate_limiter.priority == configs_gpu.BEHIND_OTHERS, "else doors would wait behind a stage"
         for resource in group.rate_limiter.resources:
             assert not getattr(resource, "global")
             for device in group.gpus:

@@ -1,12 +1,15 @@
-"""Marks of another server's clock in ours."""
+"""Marks of another server's clock in ours, and the name of what encodes there."""
 
 from __future__ import annotations
 
 import pytest
+from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proteus.backend.remote_wire import in_our_time
+from tritonclient.grpc import model_config_pb2
+
+from proteus.backend.remote_wire import digest, in_our_time
 from proteus.stages import EncodeMarks, Span
 
 UNKNOWN = (0, 0)
@@ -58,3 +61,18 @@ def test_no_stage_is_negative_and_all_fit_into_the_time_that_was_waited(
     if known == 3 and at[5] - at[0] <= took_ns:
         assert sent_ns <= ours.preprocess[0] <= ours.connector[1] <= received_ns
         assert stages["encode"] == parts[2], "how long it took is how long it took there"
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("instance_group [ { count: 2 kind: KIND_CPU } ] dynamic_batching { max_queue_delay_microseconds: 1 }", True),
+        ("instance_group [ { count: 1 kind: KIND_GPU gpus: [ 0 ] } ]", False),
+        ('instance_group [ { kind: KIND_CPU } ] backend: "onnxruntime"', False),
+    ],
+)
+def test_a_name_is_of_what_runs_the_encoder_and_not_of_how_many_do(text: str, same: bool) -> None:
+    def name_of(text: str) -> str:
+        return digest("2.51.0", [text_format.Parse(text, model_config_pb2.ModelConfig())])
+
+    assert (name_of(text) == name_of("instance_group [ { count: 1 kind: KIND_CPU } ]")) is same
