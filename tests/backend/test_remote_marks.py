@@ -6,7 +6,6 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tritonclient.grpc import model_config_pb2
 
 from proteus.backend.remote_wire import digest, in_our_time
