@@ -236,11 +236,12 @@ def test_a_picture_after_a_long_pause_finds_servers_that_are_all_other_ones(monk
     run(scenario())
 
 
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "no-such-host.invalid..pod"])
 def test_a_name_that_nobody_knows_is_unavailable_and_its_cause_stays_in_the_log(
-    caplog: pytest.LogCaptureFixture,
+    host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        limits = EncoderPool(url="no-such-host.invalid:8001", timeout_ms=10_000, max_at_once=1)
+        limits = EncoderPool(url=f"{host}:8001", timeout_ms=10_000, max_at_once=1)
         pool = RemoteEncoders(limits, WANTED)
         for ask in (encode(pool), pool.encoder()):
             with pytest.raises(Unavailable) as raised:

@@ -178,7 +178,7 @@ class RemoteEncoders:
             async with asyncio.timeout(LOOK_UP_S):
                 targets = await _targets(self._limits.url)
             self._follow(targets)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last of a name that is none
             log.warning("encoder servers at %s are not found: %r", self._limits.url, error)
         finally:
             self._looked_up_s, self._looking_up = time.monotonic(), None
