@@ -132,6 +132,15 @@ def test_fetching_reaches_no_private_address_but_those_that_the_file_names() -> 
     assert private <= set(blocks[0]["except"])
 
 
+def test_a_redis_elsewhere_is_reached_at_its_addresses_alone() -> None:
+    (redis,) = (
+        rule
+        for rule in egress(render(*CASES["a Redis elsewhere"]), "language")
+        if [port["port"] for port in rule["ports"]] == [6380]
+    )
+    assert redis["to"] == [{"ipBlock": {"cidr": "10.1.2.0/24"}}]
+
+
 # Autoscaling.
 
 
