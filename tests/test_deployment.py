@@ -136,6 +136,7 @@ REDIS = '[encoder_cache.redis]\nurl = "redis://127.0.0.1:6379"\nmax_age_s = 60.0
         ("sizes = []", 'sizes = ["64"]', ["gpu.sizes.0 = '64'", "pattern"]),
         ("[gpu.denoiser]", "[gpu.denoise]", ["unknown key 'gpu.denoise'"]),
         ("[cache]", POOL.replace("encoder:8001", "http://encoder"), ["encoder_pool.url = 'http://encoder'", "pattern"]),
+        ("[cache]", POOL.replace("8001", "65536"), ["encoder_pool.url: encoder:65536 has no port from 1 to 65,535"]),
         ("[cache]", POOL.replace("max_at_once = 8", "max_at_once = 0"), ["encoder_pool.max_at_once = 0"]),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from proteus.limits import Count, NotNegative, Section
 
@@ -18,6 +18,7 @@ LlmRuntime = Literal["tensorrt_llm", "onnxruntime"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
 Device = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+MAX_PORT = 65_535
 ENCODE_RESOURCE = "encode"  # of Triton's rate limiter; an execution of a media stage holds one of its device's
 
 
@@ -113,6 +114,13 @@ class EncoderPool(Section):
     url: str = Field(pattern=r"^[A-Za-z0-9._-]+:[0-9]{1,5}$", description="`host:port`, gRPC")
     timeout_ms: Count = Field(description="of one picture, where the request leaves more")
     max_at_once: Count = Field(description="pictures under way to them")
+
+    @field_validator("url")
+    @classmethod
+    def port_is_one(cls, url: str) -> str:
+        if not 1 <= int(url.rpartition(":")[2]) <= MAX_PORT:
+            raise ValueError(f"{url} has no port from 1 to {MAX_PORT:,}")
+        return url
 
 
 class HostTables(Section):

@@ -43,7 +43,10 @@ def test_every_proteus_command_and_option_named_exists(document: Path) -> None:
     group = typer.main.get_group(app)
     for subcommand, *words in commands(document.read_text(encoding="utf-8"), "proteus"):
         assert subcommand in group.commands
-        known = {option for parameter in group.commands[subcommand].params for option in parameter.opts}
+        command = group.commands[subcommand]
+        if words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words[0]]
+        known = {option for parameter in command.params for option in parameter.opts}
         assert {word.split("=")[0] for word in words if word.startswith("--")} <= known
 
 
