@@ -30,7 +30,8 @@ def page(server: Server) -> str:
     with Client(server.ports.grpc_url) as client:
         client.ask("hello", max_tokens=2)
         client.draw("a red circle", size="64x64", steps=2)
-    assert until(server, lambda now: any(name.startswith("proteus_draw_images_total") for name in now))
+    for name in ("proteus_draw_images_total", "proteus_stub_memory_bytes"):  # the latter is told every 10 s
+        assert until(server, lambda now, name=name: any(told.startswith(name) for told in now))
     with urllib.request.urlopen(server.ports.metrics_url, timeout=10) as response:
         return str(response.read().decode())
 
