@@ -177,7 +177,7 @@ def _large(size: str, stage: str, folder: Path) -> Deployment:
 
 
 def random_sample(graph: Path, profile: Profile) -> dict[str, np.ndarray]:
-    """One row, of numbers such as the stage gets. Large pictures are made small: they would only take memory and time."""
+    """One row, of numbers such as the stage gets. Large pictures are made small, to save memory and time."""
     rng = np.random.default_rng(0)
     kinds = {
         port.name: onnx.helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)

@@ -20,6 +20,7 @@ from proteus.engines import replacing
 from proteus.profiles import Profile
 
 STANDARD_DOMAINS = ("", "ai.onnx")
+MORE_WORKSPACE = "raise gpu.workspace_bytes over what was requested, or lower the largest batch or size of the stage"
 MAX_TOLD = 4  # errors of one build that its message holds; the first ones tell most
 Phase = Callable[[str, int, int], None]  # name, steps done, of how many; all of them: it has ended
 
@@ -72,7 +73,11 @@ def build_plan(
     if monitor.cancelled:
         raise KeyboardInterrupt
     if content is None:
-        raise BuildError(f"{stage}: TensorRT {trt.__version__} builds no engine of {graph.name}: {_told(logger)}")
+        told = _told(logger)
+        raise BuildError(
+            f"{stage}: TensorRT {trt.__version__} builds no engine of {graph.name}: {told}",
+            fix=MORE_WORKSPACE if "OutOfMemory" in told else None,
+        )
     if settings.timing_cache is not None:
         save_timings(config, settings.timing_cache)
     return Plan(content=content, num_layers=network.num_layers, build_s=time.monotonic() - begin)

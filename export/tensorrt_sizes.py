@@ -86,6 +86,9 @@ def stable_diffusion(folder: Path, stage: EngineStage) -> Deployment:
     """CLIP-L, a UNet of 860 M weights, and its decoder at 512 px; what `stage` does not need has no weights."""
     layout = out_layout(DRAW_DEMO, folder)
     text = set_key(fresh_text(layout), "sizes", '["512x512"]')
+    before, table, behind = text.partition("[stages.vae_decoder]")
+    text = before + table + set_key(behind, "max_batch", "4")
+    text = set_key(text, "workspace_bytes", "17_179_869_184")  # of decoded pictures
     head, mark, tables = text.partition("\n[draw]\n")
     for key, value in SD_KEYS.items():
         tables = set_key(tables, key, value)
