@@ -44,6 +44,9 @@ DRAW_DEMO = replace(
     manifest=DRAW_MANIFEST,
 )
 _TABLES = "\n# Pictures out."  # where the tables of what draws begin in the demo's file
+# Pictures whose decoder does not build for the demo's batches within the demo's workspace; `make check-tensorrt` builds it
+# with these.
+_LARGE_PX, _LARGE_DECODES, _LARGE_WORKSPACE_BYTES = 256, 4, 17_179_869_184
 _DEFAULT_SIDE = 128  # latents, of a transformer that does not tell what it was trained on
 
 
@@ -190,4 +193,8 @@ def _fitted(text: str, parts: Parts, shape: DrawShape) -> str:
     head, mark, tables = text.partition("\n[draw]\n")
     for key, value in values.items():
         tables = set_key(tables, key, str(value))
+    if default_px >= _LARGE_PX:
+        head = set_key(head, "workspace_bytes", f"{_LARGE_WORKSPACE_BYTES:_}")
+        before, stage, after = tables.partition("\n[stages.vae_decoder]")
+        tables = before + stage + set_key(after, "max_batch", str(_LARGE_DECODES))
     return head + mark + tables

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -127,3 +129,21 @@ def test_side_beyond_the_last_position_is_refused(tmp_path: Path, capsys: pytest
 def test_another_checkpoint_never_goes_into_the_demo(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(checkpoint)]) == 2
     assert "serves checkpoints/draw, not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sample_size", "sizes", "batch", "workspace_bytes"), [(8, [], 8, 1 << 32), (64, ["512x512"], 4, 1 << 34)]
+)
+def test_fresh_file_asks_for_engines_that_build(
+    sample_size: int, sizes: list[str], batch: int, workspace_bytes: int, tmp_path: Path
+) -> None:
+    """Of the demo's size, and of Stable Diffusion 1.5's, whose decoder needs more room, and which has 9 x 9 sizes."""
+    kind, config = SimpleNamespace(family="unet"), SimpleNamespace(sample_size=sample_size)
+    parts: Any = SimpleNamespace(checkpoint=SimpleNamespace(kind=kind), denoiser=SimpleNamespace(config=config))
+    shape: Any = SimpleNamespace(vae_factor=8, size_multiple=8 if sample_size == 64 else 4, max_side=None)
+    path = tmp_path / "deployment.toml"
+    path.write_text(diffusion._fitted(diffusion.fresh_text(diffusion.DRAW_DEMO), parts, shape), encoding="utf-8")
+    deployment = Deployment.load(path)
+    assert deployment.gpu is not None
+    assert (deployment.gpu.sizes, deployment.drawing.vae_decoder.max_batch) == (sizes, batch)
+    assert deployment.gpu.workspace_bytes == workspace_bytes
