@@ -44,8 +44,8 @@ DRAW_DEMO = replace(
     manifest=DRAW_MANIFEST,
 )
 _TABLES = "\n# Pictures out."  # where the tables of what draws begin in the demo's file
-# Pictures whose decoder does not build for the demo's batches within the demo's workspace; `make check-tensorrt` builds it
-# with these.
+# Pictures whose decoder does not build for the demo's batches within the demo's workspace; `make check-tensorrt`
+# builds it with these.
 _LARGE_PX, _LARGE_DECODES, _LARGE_WORKSPACE_BYTES = 256, 4, 17_179_869_184
 _DEFAULT_SIDE = 128  # latents, of a transformer that does not tell what it was trained on
 
