@@ -136,14 +136,15 @@ def _too_large(graph: ir.Graph, peaks: Mapping[str, float], dtype: ir.DataType) 
     known = dict(peaks)
     for name, weight in graph.initializers.items():
         if weight.dtype == ir.DataType.FLOAT and weight.const_value is not None:
-            known[name] = float(np.abs(weight.const_value.numpy()).max(initial=0.0))
+            peak = float(np.abs(weight.const_value.numpy()).max(initial=0.0))
+            known[name] = peak if peak == peak else np.inf
     for node in graph:
         if node.op_type not in PRODUCTS | FOLLOWING or node.outputs[0].dtype != ir.DataType.FLOAT:
             continue
         around = (*(value for _, value in float_inputs(node)), *node.outputs)
         names = [str(value.name) for value in around if value.name in known]
-        worst = max(names, key=lambda name: known[name] if known[name] == known[name] else np.inf)
-        if not known[worst] <= limit:  # also true of NaN
+        worst = max(names, key=lambda name: known[name])
+        if known[worst] > limit:
             yield node, KeptNode(node=str(node.name), op=node.op_type, value=worst, peak=known[worst])
 
 

@@ -28,7 +28,7 @@ Outputs = dict[str, NDArray[np.generic]]
 class Watched:
     """The float32 graph on all samples."""
 
-    peaks: Mapping[str, float]  # largest magnitude of each float that is given or computed, by name
+    peaks: Mapping[str, float]  # largest magnitude of each float that is given or computed, by name; of NaN: infinity
     outputs: tuple[Outputs, ...]  # of each sample
 
 
@@ -43,7 +43,7 @@ def run_watched(path: Path, samples: Sequence[Sample], threads: int) -> Watched:
             answer = dict(zip(outputs + list(watched.values()), session.run(None, dict(sample)), strict=True))
             answers.append({name: answer[name] for name in outputs})
             for name, peak in watched.items():
-                peaks[name] = float(np.maximum(peaks[name], answer[peak]))  # a NaN stays
+                peaks[name] = max(peaks[name], float(answer[peak]))
     return Watched(peaks=peaks, outputs=tuple(answers))
 
 
@@ -57,16 +57,25 @@ def run_typed(path: Path, samples: Sequence[Sample], threads: int) -> tuple[Outp
 
 
 def _watch(model: ir.Model) -> dict[str, str]:
-    """Adds an output with the largest magnitude of each float; by the float's name."""
+    """Adds an output with the largest magnitude of each float, infinity where it holds a NaN; by the float's name.
+
+    A maximum on its own would pass over a NaN, wherever it stands but in the first place.
+    """
     graph = model.graph
+    infinity = ir.Value(name="watch_infinity", type=ir.TensorType(FLOAT), shape=ir.Shape(()))
+    infinity.const_value = ir.Tensor(np.asarray(np.inf, np.float32), name=infinity.name)
+    graph.register_initializer(infinity)
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
     watched: dict[str, str] = {}
     for value in [value for value in values if value.dtype == FLOAT and value.name]:
         size = ir.node("Abs", [value], name=f"watch_{value.name}")
-        peak = ir.node("ReduceMax", [size.outputs[0]], {"keepdims": 0}, name=f"peak_{value.name}")
-        size.outputs[0].name, peak.outputs[0].name = f"{value.name}_magnitude", f"{value.name}_peak"
+        is_nan = ir.node("IsNaN", [value], name=f"is_nan_{value.name}")
+        seen = ir.node("Where", [is_nan.outputs[0], infinity, size.outputs[0]], name=f"seen_{value.name}")
+        peak = ir.node("ReduceMax", [seen.outputs[0]], {"keepdims": 0}, name=f"peak_{value.name}")
+        for node, what in ((size, "magnitude"), (is_nan, "is_nan"), (seen, "seen"), (peak, "peak")):
+            node.outputs[0].name = f"{value.name}_{what}"
         peak.outputs[0].dtype, peak.outputs[0].shape = FLOAT, ir.Shape(())
-        graph.extend((size, peak))
+        graph.extend((size, is_nan, seen, peak))
         graph.outputs.append(peak.outputs[0])
         watched[str(value.name)] = str(peak.outputs[0].name)
     return watched

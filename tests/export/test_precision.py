@@ -138,6 +138,18 @@ def test_a_precision_that_loses_the_answer_is_refused_by_stage_number_limit_and_
     assert not (tmp_path / "low.onnx").exists()
 
 
+def test_one_large_channel_does_not_hide_that_all_others_are_lost(tmp_path: Path) -> None:
+    body = "a = MatMul(x, w) b = Add(a, big) c = Sub(b, big) y = MatMul(c, v)"
+    eye, first = np.eye(16, dtype=np.float32), np.zeros(16, np.float32)
+    first[0] = 1.0
+    weights = {"w": eye, "v": eye + np.diag(1000 * first), "big": 3000 * (1 - first)}
+    source = write(tmp_path / "lost.onnx", body, weights)
+    with pytest.raises(
+        UnsupportedPrecision, match=r"fp16: y is off by .*% of what its values commonly"
+    ):
+        typed(source, "text_encoder", "fp16", samples(1), tmp_path / "low.onnx")
+
+
 @pytest.mark.parametrize("stage", ["text_encoder", "vae_decoder"])
 def test_fp8_is_refused_by_name_where_it_costs_too_much(stage: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedPrecision, match=rf"{stage} is not computed in fp8: .*off by.*\[gpu.{stage}\]"):
