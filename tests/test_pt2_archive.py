@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -143,3 +145,82 @@ def test_what_is_no_program_is_named(tmp_path: Path, content: bytes | None) -> N
 def test_damaged_documents_are_refused(program: Path, tmp_path: Path, record: str, content: bytes) -> None:
     with pytest.raises(DeploymentError, match=r"model\.pt2 (cannot be loaded|holds)"):
         TorchProgram(rewritten(program, tmp_path, put(record, content)), threads=1)
+
+
+def directory(archive: bytes) -> tuple[int, int, int]:
+    """Where the directory of an archive begins and ends, and its number of records."""
+    end = archive.rindex(b"PK\5\6")
+    num_records, num_bytes, start = struct.unpack_from("<HLL", archive, end + 10)
+    return start, start + num_bytes, num_records
+
+
+def zipped(records: Records) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in records.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def moved(entries: bytes, by: int) -> bytes:
+    """A directory whose records lie elsewhere."""
+    changed, at = bytearray(entries), 0
+    while at < len(changed):
+        lengths = struct.unpack_from("<3H", changed, at + 28)
+        struct.pack_into("<L", changed, at + 42, (struct.unpack_from("<L", changed, at + 42)[0] + by) % 2**32)
+        at += 46 + sum(lengths)
+    return bytes(changed)
+
+
+def longer(entries: bytes, by: int) -> bytes:
+    """A directory whose last record has a comment."""
+    last = entries.rindex(b"PK\1\2")
+    record = bytearray(entries[last:])
+    struct.pack_into("<H", record, 32, by)
+    return entries[:last] + bytes(record) + by * b" "
+
+
+def test_an_archive_that_torch_reads_as_another_than_python_does_is_refused(program: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(program) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    good, bad = zipped(records), zipped({**records, "model/data/weights/evil": b"x"})
+    (start, stop, _), (bad_start, bad_stop, num_records) = directory(good), directory(bad)
+    # Python goes by the end of the file, and takes the distance from what is written there for a prefix of the archive.
+    seen = longer(good[start:stop], bad_stop - bad_start - (stop - start))
+    seen = moved(seen, bad_stop - (bad_stop + start - bad_start))
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, num_records, num_records, len(seen), bad_start, 0)
+    path = tmp_path / "model.pt2"
+    path.write_bytes(bad[:bad_stop] + good[:start] + seen + end)
+    with zipfile.ZipFile(path) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == records
+    assert "data/weights/evil" in torch._C.PyTorchFileReader(str(path)).get_all_records()
+    with pytest.raises(DeploymentError, match="two readers"):
+        check_archive(path)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(lambda content: b"x" + content, id="bytes before it"),
+        pytest.param(lambda content: content[:-2] + b"\1\0x", id="a comment"),
+        pytest.param(lambda content: content.replace(b"PK\6\6", b"PK\6\5"), id="no wide end"),
+        pytest.param(lambda content: content.replace(b"model/byteorder", b"model/byteo\0der"), id="a name cut short"),
+        pytest.param(lambda content: content[:-6] + b"\0\0\0\0" + content[-2:], id="another narrow offset"),
+    ],
+)
+def test_an_archive_of_another_layout_than_torch_writes_is_refused(
+    program: Path, tmp_path: Path, edit: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "model.pt2"
+    path.write_bytes(edit(program.read_bytes()))
+    with pytest.raises(DeploymentError, match="two readers|cannot be loaded"):
+        check_archive(path)
+
+
+def test_records_that_are_packed_are_refused(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt2"
+    with zipfile.ZipFile(program) as archive, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in archive.namelist():
+            packed.writestr(name, archive.read(name))
+    with pytest.raises(DeploymentError, match="two readers"):
+        check_archive(path)

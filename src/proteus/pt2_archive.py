@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from proteus.deployment import DeploymentError
 
@@ -24,6 +26,10 @@ _RECORDS = re.compile(
     r"|\.data/(version|serialization_id)|data/weights/(weight_\d+|model_weights_config\.json)"
     r"|data/constants/(tensor_\d+|model_constants_config\.json)"
 )
+# The ends of a zip file: its own, and for more than 4 GB the other one and where that is.
+_END, _END64, _LOCATOR = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
+_LOCATOR_MARK, _END64_MARK = b"PK\6\7", b"PK\6\6"
+_FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 _OPERATOR = re.compile(
     r"torch\.ops\.aten\.(?!from_file)\w+\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|getitem|eq|ne|lt|le|gt|ge)"
     r"|torch\.sym_(int|float|max|min|not)|math\.(ceil|floor|trunc)"
@@ -53,14 +59,54 @@ class Ports:
 def check_archive(path: Path) -> Ports:
     """Raises DeploymentError where `path` is no archive, or holds more than tensors and a graph of ATen operators."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if (reason := next(_wrong(archive), None)) is None:
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            if not _has_one_reading(file, archive):
+                reason: str | None = "what two readers of zip files may read as two archives"
+            elif (reason := next(_wrong(archive), None)) is None:
                 return _ports(archive)
-    except (OSError, zipfile.BadZipFile, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (*_DAMAGED, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DeploymentError(f"{path} cannot be loaded", fix=_FIX) from error
     raise DeploymentError(
         f"{path} holds {reason}", limit="plain tensors and a graph of ATen operators, unpickled by nobody", fix=_FIX
     )
+
+
+_DAMAGED = (zipfile.BadZipFile, struct.error, NotImplementedError, RuntimeError, zlib.error, EOFError)
+
+
+def _has_one_reading(file: IO[bytes], archive: zipfile.ZipFile) -> bool:
+    """Python finds the directory by where the file ends, torch's reader by the offset that is written there.
+
+    Only the layout that torch writes has no room for a second directory, nor for a record that one of them sees.
+    """
+    end = stops = file.seek(0, 2) - _END.size
+    *_, num_records, num_bytes, start, comment = _read(file, end, _END)
+    mark, _, at, _ = _read(file, end - _LOCATOR.size, _LOCATOR)
+    if mark == _LOCATOR_MARK:
+        stops = end - _LOCATOR.size - _END64.size
+        mark, *_, wide_records, wide_bytes, wide_start = _read(file, stops, _END64)
+        agree = num_records in (wide_records, _FULL16) and num_bytes in (wide_bytes, _FULL32)
+        if mark != _END64_MARK or at != stops or not agree or start not in (wide_start, _FULL32):
+            return False
+        num_records, num_bytes, start = wide_records, wide_bytes, wide_start
+    is_in_place = (comment, start, start + num_bytes) == (0, archive.start_dir, stops)
+    return is_in_place and num_records == len(archive.infolist()) and all(map(_is_plain, archive.infolist()))
+
+
+def _read(file: IO[bytes], at: int, fields: struct.Struct) -> tuple[Any, ...]:
+    file.seek(at)
+    return fields.unpack(file.read(fields.size))
+
+
+def _is_plain(record: zipfile.ZipInfo) -> bool:
+    """Stored as it is, its name too; only an offset that is too large for its field stands outside of it."""
+    is_stored = record.compress_type == zipfile.ZIP_STORED and record.compress_size == record.file_size
+    is_named = record.filename == record.orig_filename and record.filename.isascii()
+    return is_stored and is_named and (not record.extra or record.extra[:2] == b"\1\0" and _is_one_field(record.extra))
+
+
+def _is_one_field(extra: bytes) -> bool:
+    return len(extra) == 4 + int.from_bytes(extra[2:4], "little")
 
 
 def _ports(archive: zipfile.ZipFile) -> Ports:
