@@ -21,6 +21,7 @@ Error = IntEnum(
     {
         "cudaSuccess": 0,
         "cudaErrorInvalidValue": 1,
+        "cudaErrorMemoryAllocation": 2,
         "cudaErrorNoDevice": 100,
         "cudaErrorStreamCaptureInvalidated": 901,
     },
@@ -51,7 +52,8 @@ class FakeCuda(types.ModuleType):
         super().__init__("cuda.bindings.runtime")
         self.cudaError_t, self.cudaMemcpyKind = Error, CopyKind
         self.cudaStreamCaptureMode, self.cudaDeviceAttr = CaptureMode, DeviceAttribute
-        self.devices, self.refuses_capture = devices, False
+        self.devices, self.refuses_capture, self.has_no_room_for_graphs = devices, False, False
+        self.last_error = OK
         self.device_memory: dict[int, Any] = {}  # by address
         self.host_memory: dict[int, Any] = {}
         self.streams: dict[int, _Stream] = {}
@@ -132,6 +134,7 @@ class FakeCuda(types.ModuleType):
             return BAD, None
         work, on.captured = on.captured, None
         if on.is_spoilt:
+            self.last_error = Error.cudaErrorStreamCaptureInvalidated
             return Error.cudaErrorStreamCaptureInvalidated, None
         self.graphs[handle := 0x2000 + len(self.graphs)] = work
         return OK, handle
@@ -139,6 +142,9 @@ class FakeCuda(types.ModuleType):
     def cudaGraphInstantiate(self, graph: int, flags: int) -> tuple[Error, int | None]:
         if graph not in self.graphs:
             return BAD, None
+        if self.has_no_room_for_graphs:
+            self.last_error = Error.cudaErrorMemoryAllocation
+            return Error.cudaErrorMemoryAllocation, None
         self.graphs[handle := 0x8000 + len(self.graphs)] = self.graphs[graph]
         return OK, handle
 
@@ -156,6 +162,10 @@ class FakeCuda(types.ModuleType):
         self.launches += 1
         on.queue.extend(self.graphs[graphExec])
         return (OK,)
+
+    def cudaGetLastError(self) -> tuple[Error]:
+        error, self.last_error = self.last_error, OK
+        return (error,)
 
     def stream(self, handle: int) -> _Stream | None:
         on = self.streams.get(handle)

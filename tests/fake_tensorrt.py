@@ -20,7 +20,7 @@ import onnxruntime as ort
 import pytest
 
 from proteus.engines import ENGINE_FILE, FORMAT, Engine
-from tests.fake_cuda import ALIGNED, SM, FakeCuda
+from tests.fake_cuda import ALIGNED, OK, SM, FakeCuda
 
 VERSION = "11.4.0.1"
 MAGIC = b"fake plan\n"
@@ -134,6 +134,8 @@ class IExecutionContext:
         on = cuda.stream(stream_handle)
         if on is None or not self._has_memory or self.infer_shapes():
             return engine.refuse("no such stream, no working memory, or no shapes")
+        if cuda.last_error != OK:
+            return engine.refuse(f"an error of CUDA is pending: {cuda.last_error.name}")
         if len(self._shapes) > 1 and len({shape[0] for shape in self._shapes.values()}) > 1:
             return engine.refuse("inputs of several numbers of rows")
         for name, dtype in {**engine.inputs, **engine.outputs}.items():

@@ -38,9 +38,11 @@ class CudaGraph:
     """Work that was captured, to be launched as one."""
 
     def __init__(self, cuda: Any, graph: Any) -> None:
-        self.handle = _done(cuda, cuda.cudaGraphInstantiate(graph, 0))
+        try:
+            self.handle = _done(cuda, cuda.cudaGraphInstantiate(graph, 0))
+        finally:
+            cuda.cudaGraphDestroy(graph)
         weakref.finalize(self, cuda.cudaGraphExecDestroy, self.handle).atexit = False
-        _done(cuda, cuda.cudaGraphDestroy(graph))
 
 
 class CudaDevice:
@@ -104,12 +106,14 @@ class CudaDevice:
         mode = self._cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._do(self._cuda.cudaStreamBeginCapture(self._stream, mode))
         try:
-            begin()
-        except Exception:
-            self._cuda.cudaStreamEndCapture(self._stream)  # it fails too, and ends
+            try:
+                begin()
+            finally:
+                error, graph = self._cuda.cudaStreamEndCapture(self._stream)
+            return CudaGraph(self._cuda, self._do((error, graph)))
+        except Exception:  # of whoever puts work on the stream
+            self._cuda.cudaGetLastError()  # or whoever asks for it next would take it for their own
             return None
-        error, graph = self._cuda.cudaStreamEndCapture(self._stream)
-        return CudaGraph(self._cuda, graph) if error == self._cuda.cudaError_t.cudaSuccess else None
 
     def launch(self, graph: CudaGraph) -> None:
         self._do(self._cuda.cudaGraphLaunch(graph.handle, self._stream))

@@ -20,10 +20,11 @@ def open_session(path: Path, threads: int, device: int | None = None) -> ort.Inf
     # Waiting threads must not burn the cores that the other stages compute on.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3
+    options.use_deterministic_compute = device is not None
     if device is not None:
         _check_cuda(CUDA in ort.get_available_providers(), path, "has no CUDA provider")
     try:
-        session = ort.InferenceSession(path, options, providers=_providers(device))
+        session = ort.InferenceSession(path, options, providers=providers(device))
     except Exception as error:  # the runtime raises its own kinds
         raise DeploymentError(f"{path} cannot be loaded", fix="export the checkpoint again") from error
     if device is not None:
@@ -32,12 +33,16 @@ def open_session(path: Path, threads: int, device: int | None = None) -> ort.Inf
     return session
 
 
-def _providers(device: int | None) -> list[tuple[str, dict[str, str]]]:
+def providers(device: int | None) -> list[tuple[str, dict[str, str]]]:
     """What computes; behind CUDA the CPU, for the few operators on shapes."""
     if device is None:
         return [(CPU, {})]
-    # TF32 would keep 10 bits of what is called fp32; memory grows by what is asked for, beside other models.
-    cuda = {"device_id": str(device), "use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
+    cuda = {
+        "device_id": str(device),
+        "use_tf32": "0",  # it would keep 10 bits of what is called fp32
+        "cudnn_conv_algo_search": "HEURISTIC",  # not by trial, which another start may decide in another way
+        "arena_extend_strategy": "kSameAsRequested",  # beside other models
+    }
     return [(CUDA, cuda), (CPU, {})]
 
 

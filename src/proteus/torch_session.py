@@ -113,9 +113,11 @@ def _place(torch: Any, path: Path, device: int | None) -> str:
 
 
 def _be_exact(torch: Any) -> None:
-    """What is called fp32 is fp32 (not TF32), and the same call takes the same kernels every time."""
+    """What is called fp32 is fp32 (not TF32), sums of low products too, and the same call takes the same kernels."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
 

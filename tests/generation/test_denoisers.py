@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from proteus.deployment import DeploymentError
 from proteus.generation import onnx_denoiser
@@ -19,6 +20,7 @@ from proteus.generation.tensorrt_denoiser import TensorRtDenoiser, padded_rows
 from proteus.generation.torch_denoiser import TorchDenoiser
 from proteus.limits_gpu import Gpu
 from proteus.manifest import DrawManifest
+from proteus.onnx_session import open_session
 from tests import fake_tensorrt
 from tests.fake_tensorrt import Fakes, Profile, write_plan
 from tests.generation.denoiser_contract import MAX_ROWS, SIZES, SUM, DenoiserContract, Make, Work
@@ -110,11 +112,12 @@ def test_the_smallest_profile_that_fits_is_taken_and_later_calls_are_launched_as
     assert all(np.array_equal(first, other) for other in again)
 
 
-def test_a_call_that_cannot_be_captured_runs_without_a_graph(fakes: Fakes, unet_folder: Path) -> None:
-    fakes.cuda.refuses_capture = True
+@pytest.mark.parametrize("fault", ["refuses_capture", "has_no_room_for_graphs"])
+def test_a_call_that_cannot_be_captured_runs_without_a_graph(fault: str, fakes: Fakes, unet_folder: Path) -> None:
+    setattr(fakes.cuda, fault, True)
     denoiser, work = tensorrt_denoiser(unet_folder), Work.of(unet_folder, (8, 8))
     first = work.predicted(denoiser, 0, 2)
-    assert np.array_equal(first, work.predicted(denoiser, 0, 2))
+    assert all(np.array_equal(first, work.predicted(denoiser, 0, 2)) for _ in range(2))
     assert fakes.cuda.launches == 0
 
 
@@ -199,6 +202,27 @@ def test_a_provider_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch,
         OnnxDenoiser(unet_folder / "denoiser.onnx", manifest_of(), max_rows=2, threads=1, device=0)
 
 
+def test_onnxruntime_on_a_gpu_computes_what_is_called_fp32_and_tries_no_kernels(
+    monkeypatch: pytest.MonkeyPatch, unet_folder: Path
+) -> None:
+    opened: list[tuple[Any, Any]] = []
+
+    class Session:
+        def __init__(self, path: Path, options: Any, providers: Any) -> None:
+            opened.append((options, dict(providers)))
+
+        def get_providers(self) -> list[str]:
+            return ["CUDAExecutionProvider"]
+
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr("onnxruntime.InferenceSession", Session)
+    open_session(unet_folder / "denoiser.onnx", 1, device=2)
+    ((options, providers),) = opened
+    cuda = providers["CUDAExecutionProvider"]
+    assert (cuda["device_id"], cuda["use_tf32"], cuda["cudnn_conv_algo_search"]) == ("2", "0", "HEURISTIC")
+    assert options.use_deterministic_compute
+
+
 def test_torch_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch, unet_folder: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(DeploymentError, match=r"run on torch, which is not installed; fix: install torch"):
@@ -215,6 +239,10 @@ def test_torch_computes_products_in_a_lower_precision_and_gives_float32(
     work = Work.of(unet_folder, (8, 8))
     off = np.abs(work.predicted(denoiser, 0, 3) - work.expected[:3]).max() / np.abs(work.expected).max()
     assert 1e-5 < off < of_scale
+    products = torch.backends.cuda.matmul
+    assert not products.allow_tf32
+    assert not products.allow_fp16_reduced_precision_reduction
+    assert not products.allow_bf16_reduced_precision_reduction
 
 
 def test_the_precision_of_the_deployment_file_is_that_of_a_gpu_alone() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import onnxruntime
 
 from proteus.backend.array_model import ArrayModel, Arrays, Run
-
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+from proteus.onnx_session import CUDA, providers
 
 
 class TritonPythonModel(ArrayModel):
@@ -23,9 +22,9 @@ class TritonPythonModel(ArrayModel):
         options.inter_op_num_threads = int(parameters.get("inter_op_thread_count", "1"))
         # Threads that spin while they wait take the core of a neighbour.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        cuda = [] if device is None else [(CUDA, {"device_id": str(device), "use_tf32": "0"})]
-        session = onnxruntime.InferenceSession(str(path), options, providers=[*cuda, (CPU, {})])
-        if cuda and CUDA not in session.get_providers():  # it goes on without a word, on the CPU
+        options.use_deterministic_compute = device is not None
+        session = onnxruntime.InferenceSession(str(path), options, providers=providers(device))
+        if device is not None and CUDA not in session.get_providers():  # it goes on without a word, on the CPU
             raise RuntimeError(f"onnxruntime {onnxruntime.__version__} finds no CUDA here: install onnxruntime-gpu")
         names = [output.name for output in session.get_outputs()]
 
