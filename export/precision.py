@@ -22,7 +22,8 @@ from export.precision_regions import FOLLOWING, PRODUCTS, float_inputs, low_node
 from export.precision_runs import Sample, run_typed, run_watched
 from proteus.limits_gpu import Precision
 
-# Of a precision's largest number. The samples are not all inputs there are, and sums on their way are not watched.
+# Of a precision's largest number. The samples are not all inputs there are, and sums on their way are not watched:
+# TensorRT may hold those of float16 products in float16.
 HEADROOM = 0.25
 _DTYPES: Mapping[Precision, ir.DataType] = {
     "fp16": ir.DataType.FLOAT16,
@@ -127,6 +128,14 @@ def _load(path: Path, stage: str, precision: Precision) -> ir.Model:
                 limit="standard operators without graphs of their own",
                 fix=f'export the checkpoint again, or choose "onnxruntime" as runtime of [gpu.{stage}]',
             )
+    outputs = [value for node in model.graph for value in node.outputs]
+    untyped = next((value.name for value in outputs if value.name and value.dtype is None), None)
+    if untyped is not None:
+        raise UnsupportedPrecision(
+            f"{stage}: nothing in {path.name} tells the type of {untyped}",
+            limit="a graph that names the type of all it computes, or a float could be taken for none",
+            fix="export the checkpoint again",
+        )
     return model
 
 

@@ -1,7 +1,8 @@
 """Graphs run on this CPU: float32 with every value's peak watched, and a typed graph as if its precision were here.
 
 The CPU lacks most operators in low precisions. So a typed graph computes in float32, and each value that is low in it
-is rounded to its precision and back; products are then summed in float32, as tensor cores sum them.
+is rounded to its precision and back; products are summed in float32. TensorRT may sum those of float16 in float16, and
+round a value less often where it fuses: what comes of it the built engine's own comparison tells, on the GPU.
 """
 
 from __future__ import annotations

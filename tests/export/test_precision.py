@@ -13,9 +13,11 @@ import pytest
 
 from export import precision, precision_graph
 from export.calibration import Sample, samples_of
+from export.engines_parity import FP32_OF_SCALE
 from export.onnx_graph import INLINE_LIMIT_BYTES
 from export.parity import open_session
 from export.precision import PrecisionReport, UnsupportedPrecision, typed
+from export.precision_parity import LIMITS
 from export.precision_regions import low_nodes
 from proteus.deployment import Deployment
 from tests.export.tiny_graphs import normal, write
@@ -144,9 +146,7 @@ def test_one_large_channel_does_not_hide_that_all_others_are_lost(tmp_path: Path
     first[0] = 1.0
     weights = {"w": eye, "v": eye + np.diag(1000 * first), "big": 3000 * (1 - first)}
     source = write(tmp_path / "lost.onnx", body, weights)
-    with pytest.raises(
-        UnsupportedPrecision, match=r"fp16: y is off by .*% of what its values commonly"
-    ):
+    with pytest.raises(UnsupportedPrecision, match=r"fp16: y is off by .*% of what its values commonly"):
         typed(source, "text_encoder", "fp16", samples(1), tmp_path / "low.onnx")
 
 
@@ -175,6 +175,25 @@ def test_graphs_that_tensorrt_cannot_have_are_refused(body: str, named: str, tmp
     with pytest.raises(UnsupportedPrecision) as raised:
         typed(tmp_path / "g.onnx", "connector", "fp16", samples(1), tmp_path / "low.onnx")
     assert named in str(raised.value)
+
+
+@pytest.mark.parametrize("untyped", [("b",), ("a", "b", "c", "d")])
+def test_a_graph_that_does_not_tell_its_types_is_refused(untyped: tuple[str, ...], tmp_path: Path) -> None:
+    source = net(tmp_path)
+    model = onnx.load(source)
+    for value in [value for value in model.graph.value_info if value.name in untyped]:
+        model.graph.value_info.remove(value)
+    onnx.save(model, source)
+    with pytest.raises(UnsupportedPrecision, match=f"the type of {untyped[0]}; .*export the checkpoint again"):
+        typed(source, "connector", "fp16", samples(1), tmp_path / "low.onnx")
+
+
+def test_documented_limits_are_those_that_are_checked() -> None:
+    page = (ROOT / "docs/tensorrt.md").read_text()
+    for name in ("fp16", "bf16", "fp8"):
+        limit = LIMITS[name]
+        assert f"| `{name}` | {limit.of_scale:.0%} | {limit.typical:.0%} | {limit.cosine} |".replace("%", " %") in page
+    assert f"| `fp32` | {FP32_OF_SCALE:.1%} |".replace("%", " %") in page
 
 
 def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
