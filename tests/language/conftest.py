@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from proteus.language.engine import OnnxEngine
+from proteus.language.tensorrt_llm_engine import TensorRtLlmEngine
 from proteus.language.tensorrt_llm_versions import load_api
 from proteus.language.tokenizer import load_tokenizer
+from proteus.limits_gpu import GpuLlm
 from tests.language import plant
 from tests.language.checkpoints import TOKENIZERS, build_checkpoint
 from tests.language.clients import LONG, PROMPT, Client, ask, assert_empty, engine_limits
@@ -41,6 +43,22 @@ def tensorrt_llm_api() -> Iterator[Any]:
         for name in [name for name in sys.modules if name.split(".")[0] == "tensorrt_llm"]:
             del sys.modules[name]
         sys.modules.pop("proteus.language.tensorrt_llm_model", None)
+
+
+@pytest.fixture
+def tensorrt_llm_engine(tensorrt_llm_api: Any, llm_folder: Path, tiny_checkpoint: Path) -> Iterator[TensorRtLlmEngine]:
+    """On the stand-in, for the test alone."""
+    engine = TensorRtLlmEngine(
+        tensorrt_llm_api,
+        llm_folder,
+        load_tokenizer(tiny_checkpoint),
+        engine_limits(),
+        GpuLlm(runtime="tensorrt_llm"),
+        checkpoint=tiny_checkpoint,
+        revision="tiny",
+    )
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(scope="session")

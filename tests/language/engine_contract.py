@@ -208,6 +208,21 @@ class EngineContract:
         assert forced == [77, 77, 77]
         assert varied[:2] == [77, 78]
 
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"temperature": 1e300, "top_k": 1},
+            {"temperature": 1.0, "top_p": 1e-300},
+            {"temperature": 1e-300, "top_k": 10**15},
+            {"temperature": 1.0, "min_p": 1.0, "top_k": 10**15},
+            {"min_tokens": 30, "max_tokens": 40},
+        ],
+        ids=lambda fields: " ".join(fields),
+    )
+    def test_extremes_are_answered(self, engine: RunningEngine, fields: dict[str, Any]) -> None:
+        greedy = asked(engine, TEXT, Sampling(max_tokens=4)).ids
+        assert asked(engine, TEXT, Sampling(**({"max_tokens": 4} | fields))).ids[:4] == greedy
+
     def test_prompt_tokens_count_for_repetition_alone(self, engine: RunningEngine) -> None:
         said = TEXT.ids[5]
         bias = {said: 90.0, 77: 80.0}

@@ -31,6 +31,10 @@ def params_of(api: Any, *, stop_ids: frozenset[int] = frozenset(), **fields: Any
         ({"temperature": 1e-9}, {"temperature": None}),
         ({"temperature": 1.0}, {"temperature": 1.0, "top_p": 1.0, "top_k": None, "min_p": None}),
         ({"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}, {"top_k": 3, "min_p": 0.1, "seed": 7}),
+        ({"temperature": 1e300, "top_k": 10**12, "top_p": 1e-300}, {"temperature": 1e30, "top_k": None, "top_p": 1e-6}),
+        ({"temperature": 1.0, "top_k": 100}, {"top_k": None}),  # of 100
+        ({"repetition_penalty": 1e-300}, {"repetition_penalty": 1e-30}),
+        ({"repetition_penalty": 1e300}, {"repetition_penalty": 1e30}),
         ({"frequency_penalty": 0.5}, {"frequency_penalty": 0.5, "prompt_ignore_length": 4, "presence_penalty": None}),
         ({"repetition_penalty": 1.2}, {"repetition_penalty": 1.2}),
         ({"logprobs": True}, {"logprobs": 1}),
@@ -60,6 +64,7 @@ def test_ends_are_stop_tokens_but_for_the_one_that_min_tokens_bans(tensorrt_llm_
     banned = params_of(tensorrt_llm_api, stop_ids=frozenset({7}), min_tokens=3)
     assert (several.stop_token_ids, several.end_id, several.min_tokens) == ([5, 7], -1, None)
     assert (banned.stop_token_ids, banned.end_id, banned.min_tokens) == (None, 7, 3)
+    assert params_of(tensorrt_llm_api, stop_ids=frozenset({7}), max_tokens=50, min_tokens=40).min_tokens == 9
     with pytest.raises(InvalidRequest, match=r"min_tokens = 3 with 2 tokens that end the answer; limit: one"):
         params_of(tensorrt_llm_api, stop_ids=frozenset({7, 5}), min_tokens=3)
 
@@ -71,6 +76,7 @@ def test_ends_are_stop_tokens_but_for_the_one_that_min_tokens_bans(tensorrt_llm_
         {"frequency_penalty": 0.1},
         {"presence_penalty": -0.1},
         {"temperature": 1.0, "seed": 5},
+        {"temperature": 1.0, "min_p": 0.1},
     ],
 )
 def test_what_an_older_sampler_ignores_is_refused_by_name(tensorrt_llm_api: Any, fields: dict[str, Any]) -> None:
@@ -135,7 +141,8 @@ def test_limits_become_options(tensorrt_llm_api: Any, tiny_checkpoint: Path) -> 
     )
     kv = options["kv_cache_config"]
     assert (kv.dtype, kv.free_gpu_memory_fraction, kv.enable_block_reuse) == ("fp8", 0.5, True)
-    assert [options[name] for name in ("max_batch_size", "max_seq_len", "max_num_tokens")] == [3, 128, 24]
+    assert [options[name] for name in ("max_batch_size", "max_seq_len", "max_num_tokens")] == [3, 128, 3 + 32]
+    assert kv.tokens_per_block == 32
     assert (options["enable_chunked_prefill"], options["tensor_parallel_size"]) == (True, 2)
     assert (whole["enable_chunked_prefill"], whole["max_num_tokens"]) == (False, 128)
     assert whole["kv_cache_config"].enable_block_reuse is False

@@ -36,6 +36,7 @@ from proteus.limits_gpu import GpuLlm
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.02  # between two looks at deadlines, while anybody waits
+ABORTED_S = 60.0  # after which the last answer to an aborted request is no more waited for
 MAX_FAILURES = 8  # of requests, one after the other: then it is not the requests, and the process is to start anew
 
 
@@ -59,6 +60,7 @@ class Asked(Answer):
         self.num_top = request.sampling.top_logprobs
         self.wants_logprobs = request.sampling.logprobs
         self.result: Any = None  # of `generate_async`
+        self.follower: asyncio.Task[None] | None = None
 
 
 class TensorRtLlmEngine:
@@ -230,7 +232,7 @@ class TensorRtLlmEngine:
             self._tell([(asked, Failure(error))], outcome=error.code)
         for asked in placed:
             asked.note_placed()
-            follower = self._loop.create_task(self._follow(asked))
+            asked.follower = follower = self._loop.create_task(self._follow(asked))
             self._followed.add(follower)
             follower.add_done_callback(self._followed.discard)
         return some_wait
@@ -323,8 +325,17 @@ class TensorRtLlmEngine:
 
 
 def _abort(asked: Asked) -> None:
-    if asked.result is not None:
+    """Raises nothing: whoever has ended is still to be told so. A request that waits in TensorRT-LLM may be dropped
+    there without a word, and would be followed for ever.
+    """
+    if asked.result is None or asked.result.finished:
+        return
+    try:
         asked.result.abort()
+    except Exception:
+        log.exception("TensorRT-LLM did not abort a request")
+    if asked.follower is not None:
+        asked.follower.get_loop().call_later(ABORTED_S, asked.follower.cancel)
 
 
 def _stopped() -> Unavailable:

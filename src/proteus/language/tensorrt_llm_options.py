@@ -13,6 +13,7 @@ from proteus.limits_gpu import GpuLlm
 
 KV_DTYPES = ("auto", "fp8")
 HALF = ("bfloat16", "float16")
+BLOCK_TOKENS = 32  # of its keys and values; a prompt is cut at whole blocks alone
 
 
 def check_gpu_llm(gpu: GpuLlm) -> None:
@@ -88,13 +89,15 @@ def llm_options(api: Api, *, checkpoint: Path, llm: Llm, gpu: GpuLlm) -> dict[st
         "checkpoint_loader": api.loader(dtype),
         "max_batch_size": llm.slots,
         "max_seq_len": llm.context_tokens,
-        "max_num_tokens": llm.schedule.iteration_tokens
-        if cuts_prompts
-        else max(llm.schedule.iteration_tokens, llm.context_tokens),
+        # Less than a block beside all decodes would never compute a long prompt.
+        "max_num_tokens": max(
+            llm.schedule.iteration_tokens, llm.slots + BLOCK_TOKENS if cuts_prompts else llm.context_tokens
+        ),
         "enable_chunked_prefill": cuts_prompts,
         "kv_cache_config": api.KvCacheConfig(
             enable_block_reuse=llm.prefix_cache.max_bytes > 0,
             free_gpu_memory_fraction=gpu.kv_memory_fraction,
+            tokens_per_block=BLOCK_TOKENS,
             dtype=gpu.kv_dtype,
         ),
     }

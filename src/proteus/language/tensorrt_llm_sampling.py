@@ -14,9 +14,12 @@ from proteus.language.sampling import Sampling
 from proteus.language.tensorrt_llm_versions import Api, Version
 
 COLDEST = 1e-6  # below, in 32 bits, nothing but the likeliest token has a chance
+LEAST_TOP_P = 1e-6  # below, too
+SMALLEST, LARGEST = 1e-30, 1e30  # of what 32 bits hold; no factor beyond them does anything else
 NO_END = -1  # `end_id` of an answer that only its length or one of `stop_token_ids` ends
 # The first version whose sampler does not silently ignore the field (docs/tensorrt_llm.md).
 SINCE = {
+    "min_p": Version(1, 3, 0, 26),
     "repetition_penalty": Version(1, 3, 0, 26),
     "frequency_penalty": Version(1, 3, 0, 26),
     "presence_penalty": Version(1, 3, 0, 26),
@@ -30,9 +33,9 @@ def sampling_params(
     """Raises InvalidRequest naming a field that the installed version would ignore."""
     chooses = sampling.temperature >= COLDEST
     fields: dict[str, Any] = {"max_tokens": max_tokens, "detokenize": False, "include_stop_str_in_output": True}
-    fields |= _end(sampling, stop_ids)
+    fields |= _end(sampling, stop_ids, max_tokens)
     if chooses:
-        fields |= _chance(api.version, sampling)
+        fields |= _chance(api.version, sampling, vocab_size)
     fields |= _penalties(api.version, sampling, num_prompt)
     if sampling.logit_bias:
         fields["embedding_bias"] = api.tensor(_bias(sampling.logit_bias, vocab_size))
@@ -49,7 +52,7 @@ def token_logprobs(token_id: int, of_ids: Mapping[int, Any], num_top: int) -> To
     )
 
 
-def _end(sampling: Sampling, stop_ids: frozenset[int]) -> dict[str, Any]:
+def _end(sampling: Sampling, stop_ids: frozenset[int], max_tokens: int) -> dict[str, Any]:
     """Its sampler bans one end-of-answer token until `min_tokens`, and none of the stop tokens."""
     ids = sorted(stop_ids)
     pad = {"pad_id": ids[0] if ids else 0}
@@ -61,14 +64,18 @@ def _end(sampling: Sampling, stop_ids: frozenset[int]) -> dict[str, Any]:
             limit="one on TensorRT-LLM, which keeps no other from coming early",
             fix="leave min_tokens out, or name no stop_token_ids",
         )
-    return {"end_id": ids[0], "min_tokens": sampling.min_tokens, **pad}
+    return {"end_id": ids[0], "min_tokens": min(sampling.min_tokens, max_tokens), **pad}
 
 
-def _chance(version: Version, sampling: Sampling) -> dict[str, Any]:
-    fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-    if sampling.top_k:
+def _chance(version: Version, sampling: Sampling, vocab_size: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "temperature": min(sampling.temperature, LARGEST),
+        "top_p": max(sampling.top_p, LEAST_TOP_P),
+    }
+    if 0 < sampling.top_k < vocab_size:  # it takes 32 bits, and all tokens are no choice
         fields["top_k"] = sampling.top_k
     if sampling.min_p:
+        _check_known(version, "min_p", sampling.min_p)
         fields["min_p"] = sampling.min_p
     if sampling.seed is not None:
         _check_known(version, "seed", sampling.seed)
@@ -86,6 +93,8 @@ def _penalties(version: Version, sampling: Sampling, num_prompt: int) -> dict[st
         _check_known(version, name, value)
     if fields:
         fields["prompt_ignore_length"] = num_prompt
+    if "repetition_penalty" in fields:
+        fields["repetition_penalty"] = min(max(sampling.repetition_penalty, SMALLEST), LARGEST)
     return fields
 
 

@@ -22,7 +22,7 @@ PATTERN = re.compile(r"^(\d+)\.(\d+)\.(\d+)(?:rc(\d+))?")
 IMAGE = "nvcr.io/nvidia/tritonserver:26.10-trtllm-python-py3"
 FIX = f"use the image {IMAGE}, or set [gpu.llm] runtime = 'onnxruntime'"
 GENERATE = ("inputs", "sampling_params", "streaming", "cache_salt")
-KV_CACHE = ("enable_block_reuse", "free_gpu_memory_fraction", "dtype")
+KV_CACHE = ("enable_block_reuse", "free_gpu_memory_fraction", "dtype", "tokens_per_block")
 SAMPLING = (
     "end_id",
     "pad_id",

@@ -183,7 +183,10 @@ class Executor:
         budget, contexts = self._args.max_num_tokens - len(steps), []
         for item in self._active:
             if item.is_context and budget > 0:
-                due = min(len(item.prompt) - item.length, budget)
+                left, size = len(item.prompt) - item.length, self._kv.tokens_per_block
+                due = left if left <= budget else budget // size * size
+                if not due:
+                    break
                 contexts.append((item, due))
                 self.chunks.append(due)
                 budget -= due

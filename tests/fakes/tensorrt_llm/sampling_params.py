@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -47,6 +48,13 @@ class SamplingParams:
             kinds = {"int": int, "float": (int, float), "bool": bool, "list[int]": list, "torch.Tensor": torch.Tensor}
             if value is not None and wanted in kinds and not isinstance(value, kinds[wanted]):
                 raise TypeError(f"{field.name} must be {wanted}, not {type(value).__name__}")
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty"):
+            value = getattr(self, name)
+            narrow = 0.0 if value is None else struct.unpack("f", struct.pack("f", value))[0]  # raises on overflow
+            if value and not narrow:
+                raise ValueError(f"{name} = {value} is nothing in 32 bits")
+        if self.top_k is not None and not 0 <= self.top_k < 1 << 31:
+            raise TypeError("incompatible function arguments: top_k")
         if self.temperature is not None and self.temperature < 0:
             raise ValueError(f"require temperature >= 0, got temperature={self.temperature}")
         if self.top_p is not None and not 0 <= self.top_p <= 1:
