@@ -100,7 +100,42 @@ def test_half_as_wide_values_hold_twice_as_many_slots_and_two_gpus_share(llava: 
 def test_tensorrt_llm_takes_its_fraction(llava: Path) -> None:
     serving = Serving(slots=1, context_tokens=4096, kv_memory_fraction=0.5)
     memory = language_of(estimate_size(traffic(), checkpoint=llava, serving=serving))
-    assert memory.kv_pool_bytes == (24_576 * MIB - 2 * 6_738_939_904 - 2548 * MIB) // 2
+    pool = (24_576 * MIB - 2 * 6_738_939_904 - 2548 * MIB) // 2
+    assert memory.kv_pool_bytes == memory.rows[1].num_bytes == pool
+    assert (memory.rows[1].basis, memory.slots_that_fit, memory.fits) == ("assumed", 2, True)
+    assert "All slots want 2,048 MiB" in memory.rows[1].how
+    crowded = Serving(slots=1, context_tokens=4096, kv_memory_fraction=0.1)
+    none_fits = language_of(estimate_size(traffic(), checkpoint=llava, serving=crowded))
+    assert (none_fits.slots_that_fit, none_fits.fits) == (0, False)
+
+
+def test_llava_1_5_7b_on_80_gb_by_hand(llava: Path) -> None:
+    """81,559 MiB less 12,854 of weights, two contexts and activations: 65,657; 0.8 of it holds 25 contexts of 2 GiB."""
+    serving = Serving(
+        slots=32,
+        context_tokens=4096,
+        kv_memory_fraction=0.8,
+        processes={"language": 2},
+    )
+    asked = traffic(gpu={"memory_mib": 81_559, "context_mib": 500, "activation_mib": 2048})
+    memory = language_of(estimate_size(asked, checkpoint=llava, serving=serving))
+    assert memory.kv_pool_bytes == int((81_559 * MIB - 2 * 6_738_939_904 - 3048 * MIB) * 0.8)
+    assert memory.kv_pool_bytes // MIB == 52_525
+    assert memory.slots_that_fit == 25
+
+
+@pytest.mark.parametrize(("gpus", "heads_of_each"), [(1, 8), (4, 2), (8, 1), (16, 1)])
+def test_more_gpus_than_heads_of_keys_hold_copies(llava: Path, gpus: int, heads_of_each: int) -> None:
+    load_changed(llava, PUBLISHED["LLaVA-1.5-7B"], {"config.json: text_config.num_key_value_heads": 8})
+    serving = Serving(slots=1, context_tokens=4096, tensor_parallel=gpus)
+    memory = language_of(estimate_size(traffic(), checkpoint=llava, serving=serving))
+    assert memory.rows[1].num_bytes == 2 * 32 * heads_of_each * 128 * 2 * 4096
+    assert memory.kv_token_bytes == gpus * 2 * 32 * heads_of_each * 128 * 2
+
+
+def test_a_config_tells_tables_as_headers_do(llava: Path) -> None:
+    assert read_weights(llava)["language"].tables == 2 * 32064 * 4096
+    assert read_weights(ROOT / "checkpoints" / "demo")["language"].tables == 512 * 192
 
 
 def test_the_demo_is_counted_from_its_files() -> None:
@@ -148,6 +183,7 @@ def test_values_are_as_wide_as_gpu_llm_says(changes: dict[str, str], value_bytes
     serving = Serving.of(deployment)
     memory = language_of(estimate_size(traffic(), deployment=deployment, serving=serving))
     assert (memory.kv_value_bytes, serving.kv_memory_fraction) == (value_bytes, fraction)
+    assert serving.processes["language"] == 2  # on each GPU, however many share the model
 
 
 def test_an_installed_engine_is_counted_by_its_file(tmp_path: Path) -> None:
@@ -216,7 +252,7 @@ def test_tflops_give_a_lower_bound() -> None:
     told = pods(measured={"tflops": 0.001})
     assert told["encoder"]["why"].startswith("at least")
     language = read_weights(ROOT / "checkpoints" / "demo")["language"].parameters
-    assert told["language"]["needed"] == pytest.approx(2 * language * 2 * (100 + 80) / (1e9 * 0.5))
+    assert told["language"]["needed"] == pytest.approx(2 * (language - 512 * 192) * 2 * (100 + 80) / (1e9 * 0.5))
     assert told["draw"]["pods"] is None
 
 

@@ -79,7 +79,8 @@ def estimate_size(
     if reads is not None:
         family, weights = load_family(reads), read_weights(reads)
         language = weights.get("language")
-        flops = FLOPS_A_PARAMETER * language.parameters if language is not None else 0
+        # A row of the embedding is looked up, and a prompt needs the head once: without them it is a lower bound.
+        flops = FLOPS_A_PARAMETER * (language.parameters - language.tables) if language is not None else 0
         kv_value_bytes = serving.kv_value_bytes or serving.weight_bytes.get("language", 2)
         planner = Planner(
             family=family,

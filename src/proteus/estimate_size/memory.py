@@ -73,7 +73,7 @@ def _on_gpu(gpu: Gpu, slots: int, context_tokens: int) -> Serving:
     # TensorRT-LLM computes in 16 bits, whatever the checkpoint is in (docs/tensorrt_llm.md).
     weight_bytes: dict[Part, int] = {"language": CPU_BYTES if ours else 2}
     copies: dict[Part, int] = {}
-    processes: dict[PoolName, int] = {"encoder": 1, "language": 1 + llm.tensor_parallel, "draw": 2}
+    processes: dict[PoolName, int] = {"encoder": 1, "language": 2, "draw": 2}  # of one GPU: ours, and one worker
     for pool, parts in PARTS.items():
         for part in parts:
             stage = gpu.denoiser if part == "denoiser" else gpu.stages().get(part)
@@ -131,11 +131,16 @@ class LanguageMemory(PoolMemory):
     """The language pool, and what its memory is enough for. All numbers of one pod, over its GPUs."""
 
     kv_value_bytes: int
-    kv_token_bytes: int  # 2 · layers · kv_heads · head_dim · bytes
+    kv_token_bytes: int  # 2 · layers · kv_heads · head_dim · bytes; every GPU has a head at least
     slot_bytes: int  # a whole context, cross-attention aside
     slots: int
     kv_pool_bytes: int | None  # what keys and values may take
     mean_tokens: int  # of a request's prompt and answer; 0: no traffic was stated
+
+    @property
+    def fits(self) -> bool | None:
+        """With one slot at least, where TensorRT-LLM takes what it may and no more."""
+        return None if self.used_bytes is None else self.used_bytes <= self.gpu_bytes and self.slots_that_fit != 0
 
     @property
     def slots_that_fit(self) -> int | None:
@@ -164,21 +169,26 @@ def language_memory(
     """Weights, keys and values of all slots, and what is assumed; of one GPU of `tensor_parallel`."""
     stored = 2 if weights is None else weights.stored_bytes
     value_bytes = serving.kv_value_bytes or serving.weight_bytes.get("language", stored)
-    token_bytes = model.self_kv_bytes(1, value_bytes)
-    slot_bytes = token_bytes * serving.context_tokens
     shares = serving.tensor_parallel
-    kv_row = Row(
-        what="keys and values",
-        num_bytes=_ceil(serving.slots * slot_bytes, shares),
-        basis="exact",
-        how=f"2 x {model.layers} layers x {model.kv_heads} heads x {model.head_dim} x {value_bytes} bytes = "
-        f"{token_bytes:,} a token; x {serving.context_tokens:,} tokens x {serving.slots} slots{_over(shares)}",
+    heads = _ceil(model.kv_heads, shares) * shares  # where there are more GPUs than heads, some have the same
+    token_bytes = model.self_kv_bytes(1, value_bytes) * heads // model.kv_heads
+    slot_bytes = token_bytes * serving.context_tokens
+    how = (
+        f"2 x {model.layers} layers x {heads} heads x {model.head_dim} x {value_bytes} bytes = "
+        f"{token_bytes:,} a token; x {serving.context_tokens:,} tokens x {serving.slots} slots{_over(shares)}"
     )
+    all_slots = _ceil(serving.slots * slot_bytes, shares)
     others = (_weights_row("language", weights, serving), *_assumed("language", serving, gpu))
     gpu_bytes = gpu.memory_mib * MIB
     taken = [row.num_bytes for row in others]
     free = None if None in taken else max(0, gpu_bytes - sum(taken))  # type: ignore[arg-type]
-    fraction = 1.0 if serving.kv_memory_fraction is None else serving.kv_memory_fraction
+    fraction = serving.kv_memory_fraction
+    pool = None if free is None else int(free * (1.0 if fraction is None else fraction))
+    if fraction is None:
+        kv_row = Row(what="keys and values", num_bytes=all_slots, basis="exact", how=how)
+    else:
+        told = f"{fraction:g} of what is left, taken at the start. All slots want {all_slots // MIB:,} MiB: {how}"
+        kv_row = Row(what="keys and values", num_bytes=pool, basis="unknown" if pool is None else "assumed", how=told)
     return LanguageMemory(
         pool="language",
         gpu_bytes=gpu_bytes,
@@ -187,7 +197,7 @@ def language_memory(
         kv_token_bytes=token_bytes,
         slot_bytes=slot_bytes,
         slots=serving.slots,
-        kv_pool_bytes=None if free is None else int(free * fraction) * shares,
+        kv_pool_bytes=None if pool is None else pool * shares,
         mean_tokens=mean_tokens,
     )
 
@@ -202,7 +212,8 @@ def _weights_row(part: Part, weights: Weights | None, serving: Serving) -> Row:
         return Row(what=what, num_bytes=None, basis="unknown", how="neither safetensors nor config.json tell")
     each = serving.weight_bytes.get(part, weights.stored_bytes)
     narrowed = part != "language" and each < CPU_BYTES  # what does not stay finite in it stays wider
-    basis: Basis = "from config" if weights.basis == "config" else "at least" if narrowed else "exact"
+    repeated = shares > 1  # norms, and heads of keys and values, are on several GPUs
+    basis: Basis = "from config" if weights.basis == "config" else "at least" if narrowed or repeated else "exact"
     times = f" x {copies} instances" if copies > 1 else ""
     return Row(
         what=what,

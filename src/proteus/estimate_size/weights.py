@@ -21,6 +21,7 @@ MAX_HEADER_BYTES = 100 << 20
 BYTES_OF = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "U8": 1, "I32": 4, "I64": 8}
 VISION = ("vision_tower", "vision_model", "visual.", "vision_encoder", "audio_tower", "image_newline")
 CONNECTOR = ("multi_modal_projector", "mm_projector", "connector", "mlp1.", "embed_vision")
+TABLES = ("embed_tokens.", "lm_head.", "wte.", "word_embeddings.")
 # Language models with MLPs of gate, up and down: transformers' defaults of intermediate_size and vocab_size.
 GATED = {
     "llama": (11008, 32000),
@@ -35,11 +36,12 @@ BIASED = ("qwen2", "qwen2_vl_text", "qwen2_5_vl_text")  # queries, keys and valu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Parameters of one part. `stored_bytes`: of one of them in the checkpoint."""
+    """Parameters of one part. `stored_bytes`: of one of them in the checkpoint. `tables`: of embedding and head."""
 
     parameters: int
     stored_bytes: int
     basis: Basis
+    tables: int = 0
 
 
 def read_weights(folder: Path) -> dict[Part, Weights]:
@@ -67,6 +69,7 @@ def _decoding(part: Part) -> Callable[[str], Part | None]:
 def _summed(files: list[Path], part_of: Callable[[str], Part | None]) -> dict[Part, Weights]:
     parameters: dict[Part, int] = {}
     stored: dict[Part, int] = {}
+    tables: dict[Part, int] = {}
     for file in files:
         for name, tensor in _tensors(file):
             part = part_of(name)
@@ -75,8 +78,9 @@ def _summed(files: list[Path], part_of: Callable[[str], Part | None]) -> dict[Pa
             count = math.prod(tensor["shape"])
             parameters[part] = parameters.get(part, 0) + count
             stored[part] = stored.get(part, 0) + count * BYTES_OF.get(tensor["dtype"], 4)
+            tables[part] = tables.get(part, 0) + (count if any(word in name for word in TABLES) else 0)
     return {
-        part: Weights(parameters=count, stored_bytes=round(stored[part] / count), basis="exact")
+        part: Weights(parameters=count, stored_bytes=round(stored[part] / count), basis="exact", tables=tables[part])
         for part, count in parameters.items()
         if count
     }
@@ -114,7 +118,8 @@ def _from_config(config: ConfigTable) -> Iterator[tuple[Part, Weights]]:
     dtypes = [table.get("dtype", table.get("torch_dtype")) for table in (config, text)]
     stored = 4 if "float32" in dtypes else 2
     if (kind := text.get("model_type", "llama")) in GATED:
-        yield "language", Weights(parameters=_gated(text, kind), stored_bytes=stored, basis="config")
+        count, tables = _gated(text, kind)
+        yield "language", Weights(parameters=count, stored_bytes=stored, basis="config", tables=tables)
     if config.get("model_type") == "llava" and vision.get("model_type", "clip_vision_model") == "clip_vision_model":
         width, out = vision.positive("hidden_size", 1024), text.positive("hidden_size", 4096)
         layers = config.get("vision_feature_layer", -2)
@@ -124,15 +129,16 @@ def _from_config(config: ConfigTable) -> Iterator[tuple[Part, Weights]]:
         yield "connector", Weights(parameters=projector, stored_bytes=stored, basis="config")
 
 
-def _gated(text: ConfigTable, kind: str) -> int:
-    """Embedding, attention, MLP and norms of each layer, last norm, and the head where it is not tied."""
+def _gated(text: ConfigTable, kind: str) -> tuple[int, int]:
+    """Embedding, attention, MLP and norms of each layer, last norm, and the head where it is not tied; tables alone."""
     model, (intermediate, vocabulary) = read_language_model(text, kind), GATED[kind]
     hidden = model.hidden_size
     queries, values = text.positive("num_attention_heads", 32) * model.head_dim, model.kv_heads * model.head_dim
     attention = 2 * hidden * queries + 2 * hidden * values + (queries + 2 * values if kind in BIASED else 0)
     layer = attention + 3 * hidden * text.positive("intermediate_size", intermediate) + 2 * hidden
-    tables = 1 if text.flag("tie_word_embeddings", False) else 2
-    return tables * text.positive("vocab_size", vocabulary) * hidden + model.layers * layer + hidden
+    copies = 1 if text.flag("tie_word_embeddings", False) else 2
+    tables = copies * text.positive("vocab_size", vocabulary) * hidden
+    return tables + model.layers * layer + hidden, tables
 
 
 def _clip(vision: ConfigTable, width: int) -> int:
