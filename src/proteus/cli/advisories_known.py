@@ -168,9 +168,7 @@ TENSORRT_LLM = (
     Advisory("CVE-2026-24160", 5805, 5.5, "tensorrt-llm", "1.2", "untold", "null pointer"),
     Advisory("CVE-2026-24233", 5840, 8.4, "tensorrt-llm", "1.3.0rc15", "weights", "unpickler of model weights"),
     Advisory("CVE-2026-47472", 5840, 7.8, "tensorrt-llm", "1.3.0rc17", "workers", "deserialisation between processes"),
-    Advisory(
-        "CVE-2026-47471", 5840, 7.5, "tensorrt-llm", "1.3.0rc17", "workers", "heap overflow: tensors deserialised"
-    ),
+    Advisory("CVE-2026-47471", 5840, 7.5, "tensorrt-llm", "1.3.0rc17", "untold", "heap overflow: tensors deserialised"),
     Advisory("CVE-2026-47473", 5840, 7.4, "tensorrt-llm", "1.3.0rc17", "untold", "write of anything anywhere"),
     Advisory("CVE-2026-24229", 5840, 7.3, "tensorrt-llm", "1.3.0rc17", "doors", "disaggregated orchestrator is open"),
     Advisory("CVE-2026-24234", 5840, 6.8, "tensorrt-llm", "1.3.0rc15", "doors", "its fetching of media: SSRF"),
@@ -178,7 +176,15 @@ TENSORRT_LLM = (
     Advisory("CVE-2026-24259", 5840, 6.4, "tensorrt-llm", "1.3.0rc13", "untold", "missing authentication"),
     Advisory("CVE-2026-24226", 5840, 6.3, "tensorrt-llm", "1.3.0rc13", "untold", "control of generated code"),
     Advisory("CVE-2026-47470", 5840, 6.2, "tensorrt-llm", "1.3.0rc15", "doors", "its gRPC server: input validation"),
-    Advisory("CVE-2026-47475", 5840, 6.2, "tensorrt-llm", "1.3.0rc16", "doors", "its OpenAI server: an assertion"),
+    Advisory(
+        "CVE-2026-47475",
+        5840,
+        6.2,
+        "tensorrt-llm",
+        "1.3.0rc16",
+        "port",
+        "an assertion in the sampler, by a request to its OpenAI server",
+    ),
     Advisory("CVE-2026-24271", 5840, 6.2, "tensorrt-llm", "1.3.0rc15", "doors", "its OpenAI server: GPU without limit"),
 )
 
