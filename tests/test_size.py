@@ -183,7 +183,21 @@ def test_values_are_as_wide_as_gpu_llm_says(changes: dict[str, str], value_bytes
     serving = Serving.of(deployment)
     memory = language_of(estimate_size(traffic(), deployment=deployment, serving=serving))
     assert (memory.kv_value_bytes, serving.kv_memory_fraction) == (value_bytes, fraction)
-    assert serving.processes["language"] == 2  # on each GPU, however many share the model
+    on_gpu = fraction is not None
+    assert serving.processes["language"] == (2 if on_gpu else 0)  # on each GPU, however many share the model
+
+
+def test_our_own_engine_takes_nothing_of_a_gpu() -> None:
+    deployment = Deployment.load(DEMO)
+    assert deployment.gpu is not None
+    llm = deployment.gpu.llm.model_copy(update={"runtime": "onnxruntime", "tensor_parallel": 2})
+    deployment = deployment.model_copy(update={"gpu": deployment.gpu.model_copy(update={"llm": llm})})
+    size = estimate_size(traffic(), deployment=deployment, serving=Serving.of(deployment))
+    memory = language_of(size)
+    assert (memory.on_cpus, memory.fits, memory.slots_that_fit) == (True, None, None)
+    assert [row.what for row in memory.rows] == ["weights of language", "keys and values"]
+    assert memory.rows[1].num_bytes == deployment.llm.slots * 1024 * 2048
+    assert [one.on_cpus for one in size.memory] == [False, True, False]
 
 
 def test_an_installed_engine_is_counted_by_its_file(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Serving:
     copies: Mapping[Part, int] = field(default_factory=dict)  # of a part's weights on one GPU; left out: 1
     processes: Mapping[PoolName, int] = field(default_factory=dict)  # that open the GPU
     plan_bytes: Mapping[Part, int] = field(default_factory=dict)  # of installed engines: they hold their weights
+    on_cpus: frozenset[PoolName] = frozenset()  # pools that compute there, in memory of the host
 
     @classmethod
     def of(cls, deployment: Deployment) -> Serving:
@@ -58,6 +59,7 @@ class Serving:
             weight_bytes=parts,
             copies=copies,
             processes=dict.fromkeys(PARTS, 0),
+            on_cpus=frozenset(PARTS),
         )
 
 
@@ -73,7 +75,7 @@ def _on_gpu(gpu: Gpu, slots: int, context_tokens: int) -> Serving:
     # TensorRT-LLM computes in 16 bits, whatever the checkpoint is in (docs/tensorrt_llm.md).
     weight_bytes: dict[Part, int] = {"language": CPU_BYTES if ours else 2}
     copies: dict[Part, int] = {}
-    processes: dict[PoolName, int] = {"encoder": 1, "language": 2, "draw": 2}  # of one GPU: ours, and one worker
+    processes: dict[PoolName, int] = {"encoder": 1, "language": 0 if ours else 2, "draw": 2}  # of one GPU
     for pool, parts in PARTS.items():
         for part in parts:
             stage = gpu.denoiser if part == "denoiser" else gpu.stages().get(part)
@@ -89,7 +91,8 @@ def _on_gpu(gpu: Gpu, slots: int, context_tokens: int) -> Serving:
         context_tokens=context_tokens,
         kv_value_bytes=KV_VALUE_BYTES if ours else {"auto": None, "fp8": 1, "int8": 1}[llm.kv_dtype],
         kv_memory_fraction=None if ours else llm.kv_memory_fraction,
-        tensor_parallel=llm.tensor_parallel,
+        tensor_parallel=1 if ours else llm.tensor_parallel,
+        on_cpus=frozenset({"language"}) if ours else frozenset(),  # our own engine computes there, on GPU hosts too
         weight_bytes=weight_bytes,
         copies=copies,
         processes=processes,
@@ -113,6 +116,7 @@ class PoolMemory:
     pool: PoolName
     gpu_bytes: int
     rows: Sequence[Row]
+    on_cpus: bool  # all of it is memory of the host, of which nothing was stated
 
     @property
     def used_bytes(self) -> int | None:
@@ -123,7 +127,7 @@ class PoolMemory:
 
     @property
     def fits(self) -> bool | None:
-        return None if self.used_bytes is None else self.used_bytes <= self.gpu_bytes
+        return None if self.used_bytes is None or self.on_cpus else self.used_bytes <= self.gpu_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +144,9 @@ class LanguageMemory(PoolMemory):
     @property
     def fits(self) -> bool | None:
         """With one slot at least, where TensorRT-LLM takes what it may and no more."""
-        return None if self.used_bytes is None else self.used_bytes <= self.gpu_bytes and self.slots_that_fit != 0
+        if self.used_bytes is None or self.on_cpus:
+            return None
+        return self.used_bytes <= self.gpu_bytes and self.slots_that_fit != 0
 
     @property
     def slots_that_fit(self) -> int | None:
@@ -160,7 +166,12 @@ def pool_memory(
 ) -> PoolMemory:
     """Weights of each part, and what is assumed."""
     rows = [_weights_row(part, weights.get(part), serving) for part in PARTS[pool]]
-    return PoolMemory(pool=pool, gpu_bytes=gpu.memory_mib * MIB, rows=(*rows, *_assumed(pool, serving, gpu)))
+    return PoolMemory(
+        pool=pool,
+        gpu_bytes=gpu.memory_mib * MIB,
+        rows=(*rows, *_assumed(pool, serving, gpu)),
+        on_cpus=pool in serving.on_cpus,
+    )
 
 
 def language_memory(
@@ -181,7 +192,8 @@ def language_memory(
     others = (_weights_row("language", weights, serving), *_assumed("language", serving, gpu))
     gpu_bytes = gpu.memory_mib * MIB
     taken = [row.num_bytes for row in others]
-    free = None if None in taken else max(0, gpu_bytes - sum(taken))  # type: ignore[arg-type]
+    on_cpus = "language" in serving.on_cpus
+    free = None if on_cpus or None in taken else max(0, gpu_bytes - sum(taken))  # type: ignore[arg-type]
     fraction = serving.kv_memory_fraction
     pool = None if free is None else int(free * (1.0 if fraction is None else fraction))
     if fraction is None:
@@ -193,6 +205,7 @@ def language_memory(
         pool="language",
         gpu_bytes=gpu_bytes,
         rows=(others[0], kv_row, *others[1:]),
+        on_cpus=on_cpus,
         kv_value_bytes=value_bytes,
         kv_token_bytes=token_bytes,
         slot_bytes=slot_bytes,
@@ -224,6 +237,9 @@ def _weights_row(part: Part, weights: Weights | None, serving: Serving) -> Row:
 
 
 def _assumed(pool: PoolName, serving: Serving, gpu: GpuMemory) -> tuple[Row, ...]:
+    """Of a GPU: what a process takes on a host is not guessed."""
+    if pool in serving.on_cpus:
+        return ()
     processes = serving.processes.get(pool, 1)
     contexts = processes * gpu.context_mib * MIB
     return (

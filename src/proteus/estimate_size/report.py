@@ -46,6 +46,7 @@ def _memory_document(memory: PoolMemory) -> dict[str, Any]:
         "gpu_bytes": memory.gpu_bytes,
         "used_bytes": memory.used_bytes,
         "fits": memory.fits,
+        "on_cpus": memory.on_cpus,
         "rows": [asdict(row) for row in memory.rows],
     }
     if isinstance(memory, LanguageMemory):
@@ -62,12 +63,14 @@ def _memory_document(memory: PoolMemory) -> dict[str, Any]:
 
 
 def _memory_table(memory: PoolMemory) -> Table:
-    table = _table(f"memory of one GPU of the pool {memory.pool}", ("what", "MiB", "is", "from"))
+    where = "the host, on whose CPUs it computes," if memory.on_cpus else "one GPU"
+    table = _table(f"memory of {where} of the pool {memory.pool}", ("what", "MiB", "is", "from"))
     for row in memory.rows:
         table.add_row(row.what, _mib(row.num_bytes), row.basis, row.how)
     table.add_section()
-    verdict = {True: "fits", False: "does not fit", None: "unknown"}[memory.fits]
-    table.add_row("all", _mib(memory.used_bytes), verdict, f"of {memory.gpu_bytes / MIB:,.0f} MiB", style="bold")
+    verdict = {True: "fits", False: "does not fit", None: "" if memory.on_cpus else "unknown"}[memory.fits]
+    limit = "and what each process takes besides" if memory.on_cpus else f"of {memory.gpu_bytes / MIB:,.0f} MiB"
+    table.add_row("all", _mib(memory.used_bytes), verdict, limit, style="bold")
     if isinstance(memory, LanguageMemory):
         _add_slots(table, memory)
     return table
