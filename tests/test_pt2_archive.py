@@ -111,6 +111,11 @@ def first_node(document: Any) -> Any:
         (change(GRAPH, lambda graph: first_node(graph).update(target="torch.hub.load")), "a target"),
         (change(GRAPH, lambda graph: first_node(graph).update(target="torch.os.system")), "a target"),
         (change(GRAPH, lambda graph: first_node(graph).update(target="torch.ops.aten.from_file.default")), "a target"),
+        (
+            change(GRAPH, lambda graph: first_node(graph).update(target="torch.ops.aten.save.default")),
+            "a target .*aten.save",
+        ),
+        (change(GRAPH, lambda graph: first_node(graph).update(target="torch.ops.aten._print.default")), "a target"),
         (change(GRAPH, lambda graph: first_node(graph).update(name="x); import os")), "a name"),
         (change(GRAPH, lambda graph: first_node(graph)["inputs"].append({"name": "a=print()"})), "a name"),
         (change(GRAPH, lambda graph: graph.update({"a b": 1})), "a name that is no name"),

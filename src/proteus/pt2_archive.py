@@ -1,7 +1,7 @@
 """What may lie in a torch program (`.pt2`), looked at before torch reads it.
 
 torch's own loader unpickles what an archive asks it to, evaluates its symbolic sizes and guards as Python, imports and
-compiles. Of all that an archive can hold, only plain weights and a graph of ATen operators pass here.
+compiles. Of all that an archive can hold, only plain weights and a graph of known ATen operators pass.
 """
 
 from __future__ import annotations
@@ -29,9 +29,26 @@ _RECORDS = re.compile(
 # The ends of a zip file: its own, and for more than 4 GB the other one and where that is.
 _END, _END64, _LOCATOR = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
 _LOCATOR_MARK, _END64_MARK = b"PK\6\7", b"PK\6\6"
+_SHOWN = 80  # of a word, in a message
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
+# All that models of pictures and texts are made of. ATen has others that write files (`save`), map them or print.
+_ATEN = (
+    "abs|adaptive_avg_pool2d|add|add_|addmm|alias|all|amax|amin|any|arange|argmax|avg_pool2d|baddbmm"
+    "|batch_norm|bitwise_and|bitwise_not|bitwise_or|bmm|cat|ceil|chunk|clamp|clamp_max|clamp_min|clone"
+    "|constant_pad_nd|contiguous|conv1d|conv2d|conv3d|conv_transpose2d|convolution|cos|cumsum|detach|detach_"
+    "|div|div_|dropout|einsum|embedding|empty|eq|erf|exp|expand|expand_as|flatten|flip|floor|floor_divide|full"
+    "|full_like|gather|ge|gelu|group_norm|gt|hardtanh|index|index_select|instance_norm|layer_norm|le"
+    "|leaky_relu|lift_fresh_copy|linear|linspace|log|logical_and|logical_not|logical_or|lt|masked_fill|matmul"
+    "|max|max_pool2d|mean|min|mm|movedim|mul|mul_|narrow|ne|neg|new_full|new_ones|new_zeros|ones|ones_like"
+    "|outer|pad|permute|pixel_shuffle|pixel_unshuffle|pow|prod|reciprocal|relu|relu_|remainder|repeat"
+    "|repeat_interleave|reshape|rms_norm|roll|round|rsqrt|rsub|scalar_tensor|scaled_dot_product_attention"
+    "|select|sigmoid|sigmoid_|silu|silu_|sin|slice|softmax|softplus|split|split_with_sizes|sqrt|square|squeeze"
+    "|stack|sub|sub_|sum|sym_numel|sym_size|t|tanh|tensor_split|tile|to|_to_copy|topk|transpose|tril|triu"
+    "|type_as|unbind|unflatten|unfold|_unsafe_view|unsqueeze|upsample_bicubic2d|upsample_bilinear2d"
+    "|upsample_nearest2d|var|var_mean|view|view_as|where|zeros|zeros_like"
+)
 _OPERATOR = re.compile(
-    r"torch\.ops\.aten\.(?!from_file)\w+\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|getitem|eq|ne|lt|le|gt|ge)"
+    rf"torch\.ops\.aten\.({_ATEN})\.\w+|_operator\.(add|sub|mul|floordiv|mod|neg|getitem|eq|ne|lt|le|gt|ge)"
     r"|torch\.sym_(int|float|max|min|not)|math\.(ceil|floor|trunc)"
 )
 # As sympy.srepr writes it, without what could be called for anything but a size.
@@ -153,7 +170,7 @@ def _wrong_words(key: str | None, value: Any) -> Iterator[str]:
         if key in ("in_spec", "out_spec"):
             yield from _wrong_tree(json.loads(value))
         elif not _FORMS.get(key or "", _WORD).fullmatch(value):
-            yield f"a {key} that is not allowed"
+            yield f"a {key} that is not allowed, {value[:_SHOWN]!r}"
 
 
 def _wrong_tree(spec: Any) -> Iterator[str]:
