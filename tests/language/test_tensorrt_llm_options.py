@@ -77,6 +77,7 @@ def test_ends_are_stop_tokens_but_for_the_one_that_min_tokens_bans(tensorrt_llm_
         {"presence_penalty": -0.1},
         {"temperature": 1.0, "seed": 5},
         {"temperature": 1.0, "min_p": 0.1},
+        {"min_tokens": 2},
     ],
 )
 def test_what_an_older_sampler_ignores_is_refused_by_name(tensorrt_llm_api: Any, fields: dict[str, Any]) -> None:
@@ -85,7 +86,8 @@ def test_what_an_older_sampler_ignores_is_refused_by_name(tensorrt_llm_api: Any,
     with pytest.raises(
         InvalidRequest, match=rf"sampling.{name} = .*TensorRT-LLM 1.2.1 ignores it; 1.3.0rc26 and later"
     ):
-        params_of(old, **fields)
+        params_of(old, stop_ids=frozenset({7}), **fields)
+    assert params_of(old, min_tokens=2).min_tokens is None  # nothing but the length ends it
 
 
 @pytest.mark.parametrize(

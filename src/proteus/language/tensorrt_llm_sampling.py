@@ -17,8 +17,9 @@ COLDEST = 1e-6  # below, in 32 bits, nothing but the likeliest token has a chanc
 LEAST_TOP_P = 1e-6  # below, too
 SMALLEST, LARGEST = 1e-30, 1e30  # of what 32 bits hold; no factor beyond them does anything else
 NO_END = -1  # `end_id` of an answer that only its length or one of `stop_token_ids` ends
-# The first version whose sampler does not silently ignore the field (docs/tensorrt_llm.md).
+# The first version known to have a sampler that does not silently ignore the field (docs/tensorrt_llm.md).
 SINCE = {
+    "min_tokens": Version(1, 3, 0, 26),
     "min_p": Version(1, 3, 0, 26),
     "repetition_penalty": Version(1, 3, 0, 26),
     "frequency_penalty": Version(1, 3, 0, 26),
@@ -33,7 +34,7 @@ def sampling_params(
     """Raises InvalidRequest naming a field that the installed version would ignore."""
     chooses = sampling.temperature >= COLDEST
     fields: dict[str, Any] = {"max_tokens": max_tokens, "detokenize": False, "include_stop_str_in_output": True}
-    fields |= _end(sampling, stop_ids, max_tokens)
+    fields |= _end(api.version, sampling, stop_ids, max_tokens)
     if chooses:
         fields |= _chance(api.version, sampling, vocab_size)
     fields |= _penalties(api.version, sampling, num_prompt)
@@ -52,12 +53,13 @@ def token_logprobs(token_id: int, of_ids: Mapping[int, Any], num_top: int) -> To
     )
 
 
-def _end(sampling: Sampling, stop_ids: frozenset[int], max_tokens: int) -> dict[str, Any]:
+def _end(version: Version, sampling: Sampling, stop_ids: frozenset[int], max_tokens: int) -> dict[str, Any]:
     """Its sampler bans one end-of-answer token until `min_tokens`, and none of the stop tokens."""
     ids = sorted(stop_ids)
     pad = {"pad_id": ids[0] if ids else 0}
     if sampling.min_tokens == 0 or not ids:
         return {"end_id": NO_END, "stop_token_ids": ids or None, **pad}
+    _check_known(version, "min_tokens", sampling.min_tokens)
     if len(ids) > 1:
         raise InvalidRequest(
             f"sampling.min_tokens = {sampling.min_tokens} with {len(ids)} tokens that end the answer",
