@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from proteus.cli.advisories_known import COMPONENTS, KNOWN, READ_IN, READ_UNTIL, RELEASES, WAYS, Advisory, Component
-from proteus.cli.health import ADDRESS, MAX_BODY_BYTES, TIMEOUT_S
 from proteus.cli.plainly import told_plainly
-from proteus.client.errors import ConnectionFailed, InvalidInput
+from proteus.cli.told import told_by
+from proteus.client.errors import InvalidInput
 from proteus.client.printable import printable
 
 EMBEDDED = "2.51.0"  # of the wheel
@@ -87,21 +86,15 @@ def order(version: str) -> tuple[int, ...]:
 
 def running(url: str) -> str:
     """The version that a server tells of itself. Raises InvalidInput and ConnectionFailed."""
-    address = ADDRESS.fullmatch(url)
-    if address is None:
-        raise InvalidInput(f"{url!r} is no address: give host:port of Triton's HTTP port, such as 127.0.0.1:8000")
-    connection = http.client.HTTPConnection(address["host"].strip("[]"), int(address["port"]), timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", "/v2")
-        told = json.loads(connection.getresponse().read(MAX_BODY_BYTES))
-    except (OSError, http.client.HTTPException, OverflowError) as error:
-        raise ConnectionFailed(f"nothing answers at {url}: is it the HTTP port of a server?") from error
-    except ValueError as error:
-        raise ConnectionFailed(f"what answers at {url} is no Triton") from error
-    finally:
-        connection.close()
-    if not isinstance(told, dict) or not isinstance(version := told.get("version"), str):
-        raise ConnectionFailed(f"what answers at {url} is no Triton")
+    told = told_by(
+        url,
+        "/v2",
+        keys={"version": str},
+        kind="Triton",
+        silent="is it the HTTP port of a server?",
+        give="host:port of Triton's HTTP port, such as 127.0.0.1:8000",
+    )
+    version = str(told["version"])
     order(version)
     return version
 

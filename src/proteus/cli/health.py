@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import re
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -12,13 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from proteus.cli.plainly import told_plainly
-from proteus.client.errors import ConnectionFailed, InvalidInput
+from proteus.cli.told import told_by
 from proteus.client.printable import printable
 
 DEFAULT_HEALTH_URL = "127.0.0.1:8080"
-TIMEOUT_S = 4.0
-MAX_BODY_BYTES = 1 << 20
-ADDRESS = re.compile(r"(?:http://)?(?P<host>[\w.\-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})/?", re.ASCII)
+CONDITION = {"ready": bool, "live": bool, "models": dict, "stubs": dict, "restarts": int, "reasons": list}
 
 
 def health(
@@ -48,19 +44,11 @@ def line(condition: Mapping[str, Any], *, live: bool) -> str:
 
 def ask(url: str) -> Mapping[str, Any]:
     """What a health port tells. Raises InvalidInput and ConnectionFailed."""
-    address = ADDRESS.fullmatch(url)
-    if address is None:
-        raise InvalidInput(f"{url!r} is no address: give host:port, such as {DEFAULT_HEALTH_URL}")
-    connection = http.client.HTTPConnection(address["host"].strip("[]"), int(address["port"]), timeout=TIMEOUT_S)
-    try:
-        connection.request("GET", "/")
-        told = json.loads(connection.getresponse().read(MAX_BODY_BYTES))
-    except (OSError, http.client.HTTPException, OverflowError) as error:
-        raise ConnectionFailed(f"nothing answers at {url}: is it `proteus serve --health-port`?") from error
-    except ValueError as error:
-        raise ConnectionFailed(f"what answers at {url} is no health port of proteus") from error
-    finally:
-        connection.close()
-    if not isinstance(told, dict) or not {"ready", "live", "models", "stubs", "restarts", "reasons"} <= told.keys():
-        raise ConnectionFailed(f"what answers at {url} is no health port of proteus")
-    return told
+    return told_by(
+        url,
+        "/",
+        keys=CONDITION,
+        kind="health port of proteus",
+        silent="is it `proteus serve --health-port`?",
+        give=f"host:port, such as {DEFAULT_HEALTH_URL}",
+    )
