@@ -16,8 +16,11 @@ from proteus.limits import Count, NotNegative, Section
 StageRuntime = Literal["tensorrt", "onnxruntime", "torch"]
 LlmRuntime = Literal["tensorrt_llm", "onnxruntime"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8"]
+Hardware = Literal["cpu", "gpu"]  # which configuration of each model a server reads
 Device = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+LOOPBACK = "127.0.0.1"  # where a server listens unless told otherwise
+TRITONSERVER_VARIABLE = "TRITONSERVER_FOLDER"  # of the environment: an installed tritonserver
 MAX_PORT = 65_535
 ENCODE_RESOURCE = "encode"  # of Triton's rate limiter; an execution of a media stage holds one of its device's
 

@@ -13,8 +13,9 @@ from proteus.launcher import layout
 from proteus.launcher.command import CLOSED, command
 from proteus.launcher.gpu_host import GpuHost
 from proteus.launcher.installation import Installation
-from proteus.launcher.ports import LOOPBACK, Ports
+from proteus.launcher.ports import Ports
 from proteus.launcher.repository import Repository
+from proteus.limits_gpu import LOOPBACK
 from tests.changed_deployment import changed
 
 DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"

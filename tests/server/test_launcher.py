@@ -17,8 +17,8 @@ import pytest
 import tritonclient.grpc as triton
 
 from proteus.launcher import LaunchFailed, Repository, RestartPolicy, Server
-from proteus.launcher.ports import LOOPBACK
 from proteus.launcher.processes import is_alive
+from proteus.limits_gpu import LOOPBACK
 from tests.server.toys import BROKEN, write_onnx_model, write_python_model
 
 SHM = Path("/dev/shm")

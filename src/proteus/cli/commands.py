@@ -29,10 +29,8 @@ from proteus.client.demo import run_demo
 from proteus.client.printable import printable
 from proteus.client.wire import MODELS, Model
 from proteus.deployment import Pool
-from proteus.launcher.installation import FOLDER_VARIABLE
-from proteus.launcher.ports import LOOPBACK
-from proteus.launcher.repository import Hardware
 from proteus.limits import SamplerName, TierName
+from proteus.limits_gpu import LOOPBACK, TRITONSERVER_VARIABLE, Hardware
 
 app = typer.Typer(
     help="Ask about pictures, and have them drawn, through NVIDIA Triton.",
@@ -74,7 +72,7 @@ def serve(
         typer.Option(
             exists=True,
             file_okay=False,
-            envvar=FOLDER_VARIABLE,
+            envvar=TRITONSERVER_VARIABLE,
             help="Folder of an installed one, such as /opt/tritonserver; by default the embedded one runs.",
             show_default=False,
         ),

@@ -22,7 +22,8 @@ from typing import Protocol, Self
 
 from proteus import __version__
 from proteus.launcher.failure import LaunchFailed
-from proteus.launcher.ports import LOOPBACK, Ports
+from proteus.launcher.ports import Ports
+from proteus.limits_gpu import LOOPBACK
 
 DEFAULT_PORT = 8080
 WORKERS = 4  # answers for which Triton is asked, at a time

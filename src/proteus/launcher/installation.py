@@ -15,7 +15,6 @@ from proteus.launcher.failure import LaunchFailed
 
 PYTHON_BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 STUB = "triton_python_backend_stub"
-FOLDER_VARIABLE = "TRITONSERVER_FOLDER"  # read by the command line
 LINKED_PYTHON = re.compile(rb"libpython(3\.\d+)\.so")
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

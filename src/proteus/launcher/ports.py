@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 
 from proteus.launcher.failure import LaunchFailed
+from proteus.limits_gpu import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 # Below the kernel's range for outgoing connections: a client's socket cannot take our port during a restart.
 CANDIDATES = range(20_000, 32_000)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from proteus.launcher.gpu_host import GpuHost
 from proteus.launcher.tracing import Tracing
@@ -12,8 +12,7 @@ from proteus.launcher.watch import RestartPolicy
 
 if TYPE_CHECKING:
     from proteus.deployment import Deployment, Pool
-
-Hardware = Literal["cpu", "gpu"]
+    from proteus.limits_gpu import Hardware
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from proteus.errors import ProteusError
 from proteus.launcher.health import HealthServer
-from proteus.launcher.ports import LOOPBACK
-from proteus.launcher.repository import Hardware
 from proteus.launcher.server import Server
 from proteus.launcher.tracing import OFF, Tracing
+from proteus.limits_gpu import LOOPBACK, Hardware
 
 if TYPE_CHECKING:
     from proteus.deployment import Pool

@@ -25,12 +25,13 @@ from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.guardian import remove_folder
 from proteus.launcher.installation import Installation
 from proteus.launcher.log import count_loaded, error_lines, read_from
-from proteus.launcher.ports import LOOPBACK, Ports
+from proteus.launcher.ports import Ports
 from proteus.launcher.process import ServerProcess
-from proteus.launcher.repository import Hardware, Options, Repository
+from proteus.launcher.repository import Options, Repository
 from proteus.launcher.surroundings import refuse_noexec, shared_memory_notes
 from proteus.launcher.tracing import OFF, Tracing
 from proteus.launcher.watch import RestartBudget, RestartPolicy, find_death
+from proteus.limits_gpu import LOOPBACK, Hardware
 
 if TYPE_CHECKING:
     from proteus.deployment import Deployment, Pool
