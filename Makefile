@@ -1,5 +1,6 @@
 PYTHON ?= python3
 export PYTHON
+JOBS ?= 2
 BIN := .venv/bin
 SERVE := .venv/.serve
 DEV := .venv/.dev
@@ -78,8 +79,9 @@ format: $(DEV)  ## Write style fixes and format
 types: $(DEV)  ## Check types
 	@$(BIN)/mypy
 
-test: lint types $(ORACLE) $(TOOLS)  ## Lint, types and all tests, with a real server
-	@$(BIN)/python -m pytest --durations=15
+test: lint types $(ORACLE) $(TOOLS)  ## Lint, types and all tests, with a real server; those without one JOBS=2 at a time
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not server" --durations=15
+	@$(BIN)/python -m pytest -m server --durations=15
 
 test-fast: $(DEV)  ## Tests without server and oracle
 	@$(BIN)/python -m pytest -m "not server and not oracle and not slow"
