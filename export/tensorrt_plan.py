@@ -6,8 +6,11 @@ whether there is a GPU; what a plan is good for, and where it goes, is not known
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -57,21 +60,21 @@ def build_plan(
     """Raises BuildError naming stage and cause, and KeyboardInterrupt where somebody would not wait."""
     check_operators(graph, stage)
     begin = time.monotonic()
-    logger = _listener(trt)
-    builder = trt.Builder(logger)
-    builder.max_threads = 1
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    config = builder.create_builder_config()
-    parser = trt.OnnxParser(network, logger)
-    _parse(parser, graph, stage)
-    check_profiles(network, stage, profiles)
-    _add_profiles(builder, config, stage, profiles, logger)
-    _configure(trt, config, settings)
-    monitor = _monitor(trt, phase)
-    config.progress_monitor = monitor
-    content = builder.build_serialized_network(network, config)
-    if monitor.cancelled:
-        raise KeyboardInterrupt
+    logger, monitor = _listener(trt), _monitor(trt, phase)
+    with _told_of_ctrl_c(monitor):
+        builder = trt.Builder(logger)
+        builder.max_threads = 1
+        network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+        config = builder.create_builder_config()
+        parser = trt.OnnxParser(network, logger)
+        _parse(parser, graph, stage)
+        check_profiles(network, stage, profiles)
+        _add_profiles(builder, config, stage, profiles, logger)
+        _configure(trt, config, settings)
+        config.progress_monitor = monitor
+        content = None if monitor.failure else builder.build_serialized_network(network, config)
+    if monitor.failure is not None:
+        raise monitor.failure
     if content is None:
         told = _told(logger)
         raise BuildError(
@@ -215,11 +218,11 @@ def _told(logger: Any) -> str:
 
 def _monitor(trt: Any, phase: Phase) -> Any:
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
-        """TensorRT calls it from threads of its own. An exception must not reach it: Ctrl-C ends the build."""
+        """TensorRT calls it from threads of its own. No exception may reach it: the first one ends the build."""
 
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
-            self.cancelled = False
+            self.failure: BaseException | None = None
             self.steps: dict[str, int] = {}
 
         def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
@@ -228,7 +231,7 @@ def _monitor(trt: Any, phase: Phase) -> Any:
 
         def step_complete(self, phase_name: str, step: int) -> bool:
             self._tell(phase_name, step + 1)
-            return not self.cancelled
+            return self.failure is None
 
         def phase_finish(self, phase_name: str) -> None:
             self._tell(phase_name, self.steps.get(phase_name, 0))
@@ -236,7 +239,24 @@ def _monitor(trt: Any, phase: Phase) -> Any:
         def _tell(self, phase_name: str, done: int) -> None:
             try:
                 phase(phase_name, done, self.steps.get(phase_name, 0))
-            except KeyboardInterrupt:
-                self.cancelled = True
+            except BaseException as error:
+                self.failure = self.failure or error
 
     return Monitor()
+
+
+@contextmanager
+def _told_of_ctrl_c(monitor: Any) -> Iterator[None]:
+    """Python raises it wherever its code runs next, which is mostly a call of TensorRT's: there it would be lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def told(*_: object) -> None:
+        monitor.failure = monitor.failure or KeyboardInterrupt()
+
+    before = signal.signal(signal.SIGINT, told)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +16,7 @@ import pytest
 import tensorrt_rtx as trt
 from onnx import TensorProto, helper, numpy_helper
 
+from export import tensorrt_plan
 from export.tensorrt_check import random_sample
 from export.tensorrt_plan import (
     BuildError,
@@ -25,6 +31,7 @@ from proteus.profiles import Profile
 
 SETTINGS = Settings(optimization_level=1, workspace_bytes=1 << 28, tf32=False, sms=(89,))
 WIDTH = 8
+WHOLE_BUILD = 10  # calls of a progress monitor, at least
 
 
 def profile(least: int, best: int, most: int, *, name: str = "x", width: int = WIDTH) -> Profile:
@@ -112,12 +119,39 @@ def test_what_the_builder_learnt_is_kept_and_what_is_not_its_own_is_replaced(
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_ctrl_c_ends_a_build_and_leaves_nothing(graph: Path) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+def test_ctrl_c_ends_a_build_wherever_it_arrives(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it mostly does, in a call of TensorRT's logger, and in one of its progress monitor."""
+    before = signal.getsignal(signal.SIGINT)
+    told: list[str] = []
+
+    def interrupted(name: str, done: int, of: int) -> None:
+        told.append(name)
+        os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         build_plan(trt, graph, "connector", [profile(1, 8, 8)], SETTINGS, interrupted)
+    assert len(told) < WHOLE_BUILD
+    parse = tensorrt_plan._parse
+
+    def parse_slowly(*words: Any) -> None:
+        threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        time.sleep(0.1)
+        parse(*words)
+
+    told.clear()
+    monkeypatch.setattr(tensorrt_plan, "_parse", parse_slowly)
+    with pytest.raises(KeyboardInterrupt):
+        build_plan(trt, graph, "connector", [profile(1, 8, 8)], SETTINGS, lambda name, *_: told.append(name))
+    assert told == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_fails_in_a_call_of_tensorrt_ends_the_build_as_it_is(graph: Path) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        build_plan(trt, graph, "connector", [profile(1, 8, 8)], SETTINGS, broken)
 
 
 UNEQUAL = helper.make_node("Gemm", ["x", "weight"], ["y"], name="it", transB=1)
