@@ -36,7 +36,10 @@ ROWS = (
 )
 ROW_OF = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 # These could be packages of their own: what else of ours they may use.
-STANDS_ALONE = {"client": {"errors", "clock"}, "launcher": {"errors", "deployment", "limits_gpu", "engines"}}
+STANDS_ALONE = {
+    "client": {"errors", "clock"},
+    "launcher": {"errors", "deployment", "limits_gpu", "engines", "profiles"},
+}
 TRITON = "triton_python_backend_utils"
 HEAVY = ("torch", "transformers", "diffusers", "onnx", "onnxscript", "safetensors")
 CODE = ("src", "export", "client", "perf", "tests", "model_repository")

@@ -9,73 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from proteus import engines
-from proteus.cli.commands import app
 from proteus.deployment import Deployment, DeploymentError
 from proteus.engines import (
     STAGES,
     Engine,
-    EngineStage,
     builds_of,
     check_installed,
     digest_of,
     graph_path,
     install,
-    keep,
     named,
     plan_path,
     stages_on_tensorrt,
     timing_cache_path,
 )
-from proteus.profiles import other_profiles, profiles_of, written
-from tests.changed_deployment import ABSENT, DEMO, changed
-
-VERSION, SM = "11.4.0.1", 90
+from proteus.profiles import other_profiles
+from tests.changed_deployment import ABSENT, changed
+from tests.engine_builds import SM, VERSION, build, demo_copy, serve_all
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Deployment:
-    """The demo's, with the manifests and with graphs that are only bytes."""
-    source = DEMO.parents[1]
-    text = DEMO.read_text(encoding="utf-8").replace("../checkpoints", str(source / "checkpoints"))
-    path = tmp_path / "deployment.toml"
-    path.write_text(text.replace("../model_repository", "model_repository"), encoding="utf-8")
-    for model in ("llm", "denoiser"):
-        manifest = tmp_path / "model_repository" / model / "1" / "export.json"
-        manifest.parent.mkdir(parents=True)
-        manifest.write_bytes((source / "model_repository" / model / "1" / "export.json").read_bytes())
-    for stage in STAGES:
-        graph = graph_path(tmp_path / "model_repository", stage)
-        graph.parent.mkdir(parents=True, exist_ok=True)
-        graph.write_bytes(f"graph of {stage}".encode())
-    return Deployment.load(path)
-
-
-def build(deployment: Deployment, stage: EngineStage, content: bytes = b"plan", **facts: Any) -> Path:
-    """Keep one build; returns its folder."""
-    repository = deployment.repository_path
-    plan = repository / stage / "new.plan"
-    plan.write_bytes(content)
-    given = {
-        "tensorrt_version": VERSION,
-        "sm": SM,
-        "precision": "fp16",
-        "profiles": written(profiles_of(deployment, stage)),
-        "onnx_sha256": digest_of(graph_path(repository, stage)),
-        "plan_sha256": hashlib.sha256(content).hexdigest(),
-        "plan_bytes": len(content),
-        "built_at": "2026-11-30T08:00:00+00:00",
-        "build_s": 1.5,
-        "optimization_level": 3,
-        "workspace_bytes": 1 << 32,
-    }
-    return keep(repository, plan, Engine(stage=stage, **given | facts))
-
-
-def serve_all(deployment: Deployment, **facts: Any) -> None:
-    install(deployment.repository_path, [build(deployment, stage, **facts) for stage in STAGES])
+    return demo_copy(tmp_path)
 
 
 def test_a_build_is_kept_under_the_name_of_what_runs_it_and_served_from_the_version_folder(
@@ -251,6 +208,47 @@ def test_what_keeps_an_engine_from_being_served_is_told_with_its_fix(deployment:
     assert "connector/1/engine.json cannot be read" in bare
 
 
+def test_an_engine_of_another_precision_than_the_file_says_is_not_served(deployment: Deployment) -> None:
+    """It would be named in caches by the precision that the file says."""
+    serve_all(deployment)
+    install(deployment.repository_path, [build(deployment, "connector", b"low", precision="fp8")])
+    (problem,) = check_installed(deployment, VERSION, SM)
+    assert f"connector/1/model.plan computes in fp8, and {deployment.path} says fp16 for gpu.connector" in problem
+    assert "a build that fits is kept: proteus engines use 11.4.0.1-sm90-fp16 --model connector" in problem
+
+
+def test_a_build_is_installed_only_where_its_plan_is(deployment: Deployment) -> None:
+    serve_all(deployment)
+    plan_path(deployment.repository_path, "connector").unlink()  # engine.json stays
+    (kept,) = builds_of(deployment.repository_path, "connector")
+    assert not kept.installed
+    assert check_installed(deployment, VERSION, SM, ["connector"])[0].endswith(
+        f"engines use {kept.name} --model connector"
+    )
+
+
+def test_a_disk_that_is_full_changes_nothing_that_is_served(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = deployment.repository_path
+    serve_all(deployment, content=b"first")
+    before = set(repository.rglob("*"))
+    folders = [build(deployment, stage, b"second") for stage in STAGES]
+    copies: list[Path] = []
+
+    def copy(source: Path, target: Path) -> None:
+        copies.append(target)
+        if len(copies) == len(STAGES):
+            raise OSError(28, "No space left on device")
+        target.write_bytes(source.read_bytes())
+
+    monkeypatch.setattr(engines, "_link", copy)
+    with pytest.raises(OSError, match="No space left"):
+        install(repository, folders)
+    assert {plan_path(repository, stage).read_bytes() for stage in STAGES} == {b"first"}
+    assert set(repository.rglob("*")) == before
+
+
 def test_other_sizes_or_batches_than_an_engine_was_built_for_are_told(deployment: Deployment) -> None:
     serve_all(deployment)
     text = deployment.path.read_text(encoding="utf-8").replace("sizes = []", 'sizes = ["64x64"]')
@@ -258,6 +256,7 @@ def test_other_sizes_or_batches_than_an_engine_was_built_for_are_told(deployment
     problems = other_profiles(Deployment.load(deployment.path))
     assert [problem.split("model_repository/")[1].split("/")[0] for problem in problems] == ["denoiser", "vae_decoder"]
     assert all("other sizes or batches" in problem and "TARGET=tensorrt" in problem for problem in problems)
+    assert len(other_profiles(Deployment.load(deployment.path), ["denoiser"])) == 1
 
 
 @pytest.mark.parametrize(
@@ -305,51 +304,3 @@ def test_without_a_driver_there_is_no_compute_capability(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(engines.ctypes, "CDLL", missing)
     assert engines.compute_capability() is None
-
-
-def run(*words: str) -> Any:
-    return CliRunner().invoke(app, ["engines", *words])
-
-
-def test_the_command_lists_builds_as_a_table_and_as_json(deployment: Deployment) -> None:
-    path = str(deployment.path)
-    assert "no engines are kept" in run("--deployment", path).output
-    serve_all(deployment)
-    build(deployment, "connector", b"old", tensorrt_version="10.16.1.11", onnx_sha256="0" * 64, profiles=[])
-    rows = json.loads(run("--deployment", path, "--json").output)
-    assert {(row["model"], row["name"]): row["served"] for row in rows if row["model"] == "connector"} == {
-        ("connector", "11.4.0.1-sm90-fp16"): True,
-        ("connector", "10.16.1.11-sm90-fp16"): False,
-    }
-    assert {(row["graph"], row["profiles"]) for row in rows} == {("same", "same"), ("other", "other")}
-    assert len(rows) == 6
-    table = run("--deployment", path).output
-    assert [name for name in (*STAGES, "other graph,", "2026-11-30") if name not in table] == []
-
-
-def test_the_command_goes_back_to_an_older_build(deployment: Deployment) -> None:
-    path, repository = str(deployment.path), deployment.repository_path
-    serve_all(deployment)
-    for stage in STAGES:
-        build(deployment, stage, b"old", tensorrt_version="10.16.1.11")
-    done = run("use", "10.16.1.11", "--model", "connector", "--deployment", path)
-    assert done.output == "connector is served by 10.16.1.11-sm90-fp16 from the next start on\n"
-    assert plan_path(repository, "connector").read_bytes() == b"old"
-    assert plan_path(repository, "denoiser").read_bytes() == b"plan"
-    assert run("use", "10.16.1.11", "--deployment", path).output.count("is served by") == len(STAGES)
-    assert {plan_path(repository, stage).read_bytes() for stage in STAGES} == {b"old"}
-    graph_path(repository, "connector").write_bytes(b"another")
-    assert "was built from another ONNX file than is there" in run("use", "11.4.0.1", "--deployment", path).output
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("use", "12.0"), "is named 12.0"),
-        (("use", "12.0", "--model", "llm"), "no engines are made of llm"),
-    ],
-)
-def test_the_command_refuses_in_one_line(deployment: Deployment, words: tuple[str, ...], told: str) -> None:
-    done = run(*words, "--deployment", str(deployment.path))
-    assert done.exit_code == 1
-    assert told in done.output

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -73,6 +73,14 @@ class Engine(BaseModel):
             raise DeploymentError(f"{path} has format {engine.format}", limit=f"format = {FORMAT}", fix=EXPORT_AGAIN)
         return engine
 
+    @classmethod
+    def found(cls, path: Path) -> Engine | None:
+        """None where it is missing or damaged."""
+        try:
+            return cls.load(path)
+        except DeploymentError:
+            return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
@@ -125,31 +133,39 @@ def keep(repository: Path, plan: Path, engine: Engine) -> Path:
 def install(repository: Path, folders: Iterable[Path]) -> list[Engine]:
     """Make kept builds the ones that are served; raises DeploymentError before any is touched where one is damaged."""
     engines = [(folder, _whole(folder)) for folder in folders]
-    for folder, engine in engines:
-        place = plan_path(repository, engine.stage)
-        for name, target in ((PLAN_FILE, place), (ENGINE_FILE, place.with_name(ENGINE_FILE))):
-            with replacing(target) as path:
-                _link(folder / name, path)
+    with ExitStack() as places:  # all of them are there before the first takes its place: a disk may be full
+        for folder, engine in engines:
+            place = plan_path(repository, engine.stage)
+            _link(folder / PLAN_FILE, places.enter_context(replacing(place)))
+            place = place.with_name(ENGINE_FILE)
+            shutil.copyfile(folder / ENGINE_FILE, places.enter_context(replacing(place)))
     return [engine for _, engine in engines]
 
 
 def builds_of(repository: Path, stage: EngineStage) -> list[Build]:
-    """The kept builds of a stage, the newest first."""
-    graph, place = graph_path(repository, stage), plan_path(repository, stage).with_name(ENGINE_FILE)
-    files = sorted((repository / stage / BUILDS).glob(f"*/{ENGINE_FILE}"))
-    onnx_sha256 = digest_of(graph) if files and graph.exists() else None
-    served = Engine.load(place).plan_sha256 if place.exists() else None
+    """The kept builds of a stage, the newest first; those that `damaged` tells of are none."""
+    graph, place = graph_path(repository, stage), plan_path(repository, stage)
+    kept = {
+        file.parent: engine for file in _engine_files(repository, stage) if (engine := Engine.found(file)) is not None
+    }
+    onnx_sha256 = digest_of(graph) if kept and graph.exists() else None
+    served = Engine.found(place.with_name(ENGINE_FILE)) if place.exists() else None
     builds = [
         Build(
-            folder=file.parent,
+            folder=folder,
             engine=engine,
-            installed=engine.plan_sha256 == served,
+            installed=served is not None and engine.plan_sha256 == served.plan_sha256,
             stale=engine.onnx_sha256 != onnx_sha256,
         )
-        for file in files
-        for engine in (Engine.load(file),)
+        for folder, engine in kept.items()
     ]
     return sorted(builds, key=lambda build: build.engine.built_at, reverse=True)
+
+
+def damaged(repository: Path, stages: Iterable[EngineStage] = STAGES) -> list[str]:
+    """Kept builds that cannot be used, each with the fix."""
+    files = (file for stage in stages for file in _engine_files(repository, stage))
+    return [f"{file} cannot be used; delete its folder" for file in files if Engine.found(file) is None]
 
 
 def named(repository: Path, name: str, stages: Collection[EngineStage] = STAGES) -> list[Build]:
@@ -178,16 +194,18 @@ def named(repository: Path, name: str, stages: Collection[EngineStage] = STAGES)
     return found
 
 
-def stages_on_tensorrt(deployment: Deployment) -> tuple[EngineStage, ...]:
-    """The stages that the deployment file runs by TensorRT, of the checkpoints that it names."""
-    gpu = deployment.gpu
-    if gpu is None:
-        return ()
+def exported_stages(deployment: Deployment) -> tuple[EngineStage, ...]:
+    """The stages of the checkpoints that the deployment file names."""
     here = {"vision_encoder": deployment.reads, "connector": deployment.reads}
-    chosen: dict[EngineStage, Any] = {
-        stage: getattr(gpu, stage) for stage in STAGES if here.get(stage, deployment.draws)
+    return tuple(stage for stage in STAGES if here.get(stage, deployment.draws))
+
+
+def stages_on_tensorrt(deployment: Deployment) -> tuple[EngineStage, ...]:
+    """Those of them that run by TensorRT."""
+    tables: dict[EngineStage, Any] = {
+        stage: getattr(deployment.gpu, stage, None) for stage in exported_stages(deployment)
     }
-    return tuple(stage for stage, table in chosen.items() if table is not None and table.runtime == "tensorrt")
+    return tuple(stage for stage, table in tables.items() if table is not None and table.runtime == "tensorrt")
 
 
 def check_installed(
@@ -197,9 +215,9 @@ def check_installed(
 
     `sm` is the compute capability x 10 of the GPU: 90 is that of an H100.
     """
-    repository = deployment.repository_path
+    host = _Host(deployment=deployment, tensorrt_version=tensorrt_version, sm=sm)
     stages = (stage for stage in stages_on_tensorrt(deployment) if models is None or stage in models)
-    return [problem for stage in stages for problem in _problems(repository, stage, tensorrt_version, sm)]
+    return [problem for stage in stages for problem in host.problems(stage)]
 
 
 def compute_capability(device: int = 0) -> int | None:
@@ -218,37 +236,63 @@ def compute_capability(device: int = 0) -> int | None:
     return version
 
 
-def _problems(repository: Path, stage: EngineStage, tensorrt_version: str, sm: int) -> list[str]:
-    place = plan_path(repository, stage)
-    build = f"build it here: {EXPORT_AGAIN}"
-    if not place.exists():
-        return [f"{place} is missing; {_other(repository, stage, tensorrt_version, sm) or build}"]
-    try:
-        engine = Engine.load(place.with_name(ENGINE_FILE))
-    except DeploymentError as error:
-        return [str(error)]
-    problems = []
-    if engine.tensorrt_version != tensorrt_version:
-        problems.append(f"was built by TensorRT {engine.tensorrt_version}, and this is {tensorrt_version}")
-    if engine.sm != sm:
-        problems.append(f"was built for compute capability {engine.sm / 10}, and this GPU has {sm / 10}")
-    if problems:
-        other = _other(repository, stage, tensorrt_version, sm)
-        return [f"{place} {problem}; {other or build}" for problem in problems]
-    graph = graph_path(repository, stage)
-    if digest_of(place) != engine.plan_sha256:
-        problems.append(f"{place} is not the file that its {ENGINE_FILE} tells of; proteus engines use {engine.name}")
-    if graph.exists() and digest_of(graph) != engine.onnx_sha256:
-        problems.append(f"{place} was built from another {graph.name} than is there now; {build}")
-    return problems
+def wanted_precision(deployment: Deployment, stage: EngineStage) -> Precision | None:
+    """That of the deployment file; None where it says none."""
+    table = getattr(deployment.gpu, stage, None)
+    return None if table is None else table.precision
 
 
-def _other(repository: Path, stage: EngineStage, tensorrt_version: str, sm: int) -> str | None:
-    """How to install a kept build that fits this host, where there is one."""
-    for build in builds_of(repository, stage):
-        if (build.engine.tensorrt_version, build.engine.sm, build.stale) == (tensorrt_version, sm, False):
-            return f"a build that fits is kept: proteus engines use {build.name} --model {stage}"
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    """What engines are served on, and as which deployment file says."""
+
+    deployment: Deployment
+    tensorrt_version: str
+    sm: int
+
+    def problems(self, stage: EngineStage) -> list[str]:
+        place = plan_path(self.deployment.repository_path, stage)
+        if not place.exists():
+            return [f"{place} is missing; {self._mend(stage)}"]
+        try:
+            engine = Engine.load(place.with_name(ENGINE_FILE))
+        except DeploymentError as error:
+            return [str(error)]
+        strange = list(self._strange(stage, engine))
+        if strange:
+            mend = self._mend(stage)
+            return [f"{place} {problem}; {mend}" for problem in strange]
+        return [f"{place} {problem}" for problem in self._changed(place, stage, engine)]
+
+    def _strange(self, stage: EngineStage, engine: Engine) -> Iterator[str]:
+        if engine.tensorrt_version != self.tensorrt_version:
+            yield f"was built by TensorRT {engine.tensorrt_version}, and this is {self.tensorrt_version}"
+        if engine.sm != self.sm:
+            yield f"was built for compute capability {engine.sm / 10}, and this GPU has {self.sm / 10}"
+        wanted = wanted_precision(self.deployment, stage)
+        if engine.precision != wanted:  # it is part of what names the encoder in caches
+            yield f"computes in {engine.precision}, and {self.deployment.path} says {wanted} for gpu.{stage}"
+
+    def _changed(self, place: Path, stage: EngineStage, engine: Engine) -> Iterator[str]:
+        graph = graph_path(self.deployment.repository_path, stage)
+        if digest_of(place) != engine.plan_sha256:
+            again = f"proteus engines use {engine.name} --model {stage}"
+            yield f"is not the file that its {ENGINE_FILE} tells of; {again}"
+        if graph.exists() and digest_of(graph) != engine.onnx_sha256:
+            yield f"was built from another {graph.name} than is there now; build it here: {EXPORT_AGAIN}"
+
+    def _mend(self, stage: EngineStage) -> str:
+        """How to install a kept build that fits, where there is one; else how to make one."""
+        fitting = (self.tensorrt_version, self.sm, wanted_precision(self.deployment, stage))
+        for build in builds_of(self.deployment.repository_path, stage):
+            engine = build.engine
+            if not build.stale and (engine.tensorrt_version, engine.sm, engine.precision) == fitting:
+                return f"a build that fits is kept: proteus engines use {build.name} --model {stage}"
+        return f"build it here: {EXPORT_AGAIN}"
+
+
+def _engine_files(repository: Path, stage: EngineStage) -> list[Path]:
+    return sorted((repository / stage / BUILDS).glob(f"*/{ENGINE_FILE}"))
 
 
 def _whole(folder: Path) -> Engine:

@@ -5,7 +5,7 @@ Their order is fixed: `configs/gpu.pbtxt` names them by number. N is the batch, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,14 +61,16 @@ def written(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
     ]
 
 
-def other_profiles(deployment: Deployment) -> list[str]:
-    """Installed engines that were built for other profiles than the deployment file asks for now, each with the fix."""
+def other_profiles(deployment: Deployment, models: Collection[str] | None = None) -> list[str]:
+    """Installed engines, of `models` or all, that were built for other profiles than the deployment file asks for now,
+    each with the fix. Of those that are missing or cannot be read, `check_installed` tells.
+    """
     problems = []
     for stage in stages_on_tensorrt(deployment):
         place = plan_path(deployment.repository_path, stage)
-        if place.exists():
-            engine = Engine.load(place.with_name(ENGINE_FILE))
-            if engine.profiles != written(profiles_of(deployment, stage)):
+        if place.exists() and (models is None or stage in models):
+            engine = Engine.found(place.with_name(ENGINE_FILE))
+            if engine is not None and engine.profiles != written(profiles_of(deployment, stage)):
                 problems.append(
                     f"{place} was built for other sizes or batches than {deployment.path} has; "
                     f"build it again: {EXPORT_AGAIN}"

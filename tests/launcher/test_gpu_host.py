@@ -17,6 +17,7 @@ from tests.changed_deployment import ABSENT, changed
 STAGES = ("vision_encoder", "connector", "text_encoder", "denoiser", "vae_decoder")
 POOL = {"url": "encoder:8001", "timeout_ms": 1000, "max_at_once": 1}
 ASKED = "proteus.engines.check_installed"
+PROFILES = "proteus.profiles.other_profiles"
 
 
 def host_of(changes: Mapping[str, Any], *, pool: Pool = "all") -> GpuHost:
@@ -31,6 +32,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_driver, "compute_capabilities", lambda: (89,))
     monkeypatch.setattr(GpuHost, "_tensorrt_version", lambda self: "10.13.3.9")
     monkeypatch.setattr(ASKED, lambda deployment, version, sm, models: [])
+    monkeypatch.setattr(PROFILES, lambda deployment, models: [])
 
 
 def test_a_deployment_without_the_table_names_what_to_add() -> None:
@@ -93,6 +95,7 @@ def test_a_host_that_has_all_of_it_may_start(container: Path) -> None:
 def test_everything_that_is_missing_is_told_at_once(container: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (container / "backends" / "tensorrt" / "libtriton_tensorrt.so").unlink()
     monkeypatch.setattr(ASKED, lambda deployment, version, sm, models: [f"connector: no engine for {version}, sm{sm}"])
+    monkeypatch.setattr(PROFILES, lambda deployment, models: [f"{len(models)} engines have other profiles"])
     host = host_of({"gpu.devices": [0, 4]})
     with pytest.raises(LaunchFailed) as caught:
         host.check(Installation.find(container))
@@ -101,6 +104,7 @@ def test_everything_that_is_missing_is_told_at_once(container: Path, monkeypatch
     assert "no native backend tensorrt in" in told
     assert "which vision_encoder, connector, text_encoder, vae_decoder need" in told
     assert "connector: no engine for 10.13.3.9, sm89" in told
+    assert "5 engines have other profiles" in told
 
 
 @pytest.mark.usefixtures("one_gpu")

@@ -16,6 +16,7 @@ from proteus.cli.plainly import told_plainly
 
 if TYPE_CHECKING:
     from proteus.deployment import Deployment
+    from proteus.engines import Build, Engine
 
 DEMO_DEPLOYMENT = Path("deployments/demo.toml")
 DeploymentFile = Annotated[
@@ -39,9 +40,13 @@ def show(
     if context.invoked_subcommand is not None:
         return
     from proteus.deployment import Deployment
+    from proteus.engines import damaged
 
     with told_plainly():
-        rows = list(_rows(Deployment.load(deployment)))
+        given = Deployment.load(deployment)
+        rows = list(_rows(given))
+    for told in damaged(given.repository_path):
+        typer.echo(told, err=True)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif rows:
@@ -61,7 +66,8 @@ def use(
     from proteus.deployment import Deployment, DeploymentError
 
     with told_plainly():
-        repository = Deployment.load(deployment).repository_path
+        given = Deployment.load(deployment)
+        repository = given.repository_path
         stages = tuple(stage for stage in kept.STAGES if model in (None, stage))
         if not stages:
             raise DeploymentError(f"no engines are made of {model}", limit=f"known are {', '.join(kept.STAGES)}")
@@ -69,20 +75,40 @@ def use(
         for engine in kept.install(repository, [build.folder for build in builds]):
             typer.echo(f"{engine.stage} is served by {engine.name} from the next start on")
         for build in builds:
-            if build.stale:
-                typer.echo(
-                    f"{build.engine.stage}: {build.name} was built from another ONNX file than is there", err=True
-                )
+            for told in _misfits(given, build):
+                typer.echo(f"{build.engine.stage}: {build.name} {told}", err=True)
+
+
+def _misfits(deployment: Deployment, build: Build) -> Iterator[str]:
+    """What keeps a build from being served as the deployment file is now."""
+    from proteus.engines import wanted_precision
+
+    stage, precision = build.engine.stage, build.engine.precision
+    if build.stale:
+        yield "was built from another ONNX file than is there"
+    if wanted_precision(deployment, stage) != precision:
+        yield (
+            f'computes in {precision}: set gpu.{stage}.precision = "{precision}" in {deployment.path}, and run '
+            "python -m proteus.configs on it"
+        )
+    if not _has_profiles(deployment, build.engine):
+        yield f"was built for other sizes or batches than {deployment.path} has"
+
+
+def _has_profiles(deployment: Deployment, engine: Engine) -> bool:
+    """Those that the deployment file asks for, where it has the stage at all."""
+    from proteus.engines import exported_stages
+    from proteus.profiles import profiles_of, written
+
+    here = engine.stage in exported_stages(deployment)
+    return here and engine.profiles == written(profiles_of(deployment, engine.stage))
 
 
 def _rows(deployment: Deployment) -> Iterator[dict[str, Any]]:
     from proteus.engines import STAGES, builds_of
-    from proteus.profiles import profiles_of, written
 
     for stage in STAGES:
-        builds = builds_of(deployment.repository_path, stage)
-        wanted = written(profiles_of(deployment, stage)) if builds else []
-        for build in builds:
+        for build in builds_of(deployment.repository_path, stage):
             engine = build.engine
             yield {
                 "model": stage,
@@ -94,7 +120,7 @@ def _rows(deployment: Deployment) -> Iterator[dict[str, Any]]:
                 "built_at": engine.built_at,
                 "served": build.installed,
                 "graph": "other" if build.stale else "same",
-                "profiles": "same" if engine.profiles == wanted else "other",
+                "profiles": "same" if _has_profiles(deployment, engine) else "other",
             }
 
 

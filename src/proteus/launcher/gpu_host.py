@@ -68,6 +68,8 @@ class GpuHost:
                 "no GPU is there, or no driver (libcuda.so.1)",
                 fix="give the container its GPUs (docker run --gpus all), or serve with --hardware cpu",
             )
+        from proteus.profiles import other_profiles
+
         faults = list(self._missing(installation, len(capabilities)))
         notes = []
         if engines := self._on_tensorrt():
@@ -76,6 +78,7 @@ class GpuHost:
                 notes.append("TensorRT cannot be imported here, so no engine was looked at before the start")
             else:
                 faults += self._engine_faults(version, engines, capabilities)
+                faults += other_profiles(self.deployment, engines)
         if faults:
             raise LaunchFailed("\n  ".join(["the models cannot be served here", *faults]), fix="mend these first")
         return notes
