@@ -82,7 +82,8 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], 
 print(child.pid, flush=True)
 time.sleep(60)"""
     server = f"""
-import pathlib, subprocess, sys, time
+import pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # as tritonserver, it ends at once; Python loses one within a finalizer
 stub = subprocess.Popen([sys.executable, "-c", {stub!r}], stdout=subprocess.PIPE)
 pathlib.Path(sys.argv[1]).write_text(stub.stdout.readline().decode())
 time.sleep(60)
