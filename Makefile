@@ -12,7 +12,7 @@ CHECKED := src tests export client perf model_repository docker
 .PHONY: help setup setup-dev demo serve train train-draw export check-tensorrt check-deploy test-gpu eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak probe-caches lock clean clean-all
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 $(SERVE): requirements.lock tools/environment
 	@tools/environment requirements.lock --no-deps
