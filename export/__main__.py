@@ -27,7 +27,7 @@ from transformers.utils import logging
 from export.diffusion_checkpoint import is_draw_checkpoint
 from export.diffusion_repository import export_draw_checkpoint
 from export.engines import build_engines
-from export.engines_host import Host, tensorrt_here
+from export.engines_host import hosts_here, tensorrt_here
 from export.engines_shown import engines_table, shown_phases
 from export.onnx_first import exported, stages_of
 from export.parity import TOLERANCE
@@ -105,9 +105,9 @@ def _tensorrt(folder: Path, out: Path | None, progress: Progress) -> Told:
     deployment = Deployment.load(path)
     _bring_weights(folder, deployment, progress)
     stages = [stage for stage in stages_of(folder) if stage in stages_on_tensorrt(deployment)]
-    host = Host.here(path, deployment.gpu.devices if deployment.gpu is not None else [0])
+    hosts = {} if deployment.gpu is None else hosts_here(path, deployment.gpu, stages)
     with shown_phases() as phase:
-        made = build_engines(deployment, host, stages, progress=progress, phase=phase)
+        made = build_engines(deployment, hosts, progress=progress, phase=phase)
     return {"deployment": str(path), "engines": [one.document() for one in made]}, (engines_table(made),)
 
 

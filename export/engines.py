@@ -6,7 +6,7 @@ Builds go to folders of their own name first; what is served changes when every 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,23 +67,22 @@ class Made:
 
 def build_engines(
     deployment: Deployment,
-    host: Host,
-    stages: Sequence[EngineStage],
+    hosts: Mapping[EngineStage, Host],
     *,
     progress: Progress = lambda _: None,
     phase: Phase = lambda *_: None,
 ) -> tuple[Made, ...]:
-    """Engines of the stages, installed; raises UnsupportedPrecision, BuildError or DeploymentError, and then what is
-    served stays as it was.
+    """Engines of the stages, each for its host, installed; raises UnsupportedPrecision, BuildError or DeploymentError,
+    and then what is served stays as it was.
     """
-    if deployment.gpu is None or not stages or not set(stages) <= set(stages_on_tensorrt(deployment)):
+    if deployment.gpu is None or not hosts or not set(hosts) <= set(stages_on_tensorrt(deployment)):
         raise DeploymentError(
             f"{deployment.path} runs nothing of this checkpoint by TensorRT",
             fix='add the table [gpu], with runtime = "tensorrt" for the stages that shall have engines; '
             "deployments/demo.toml shows it",
         )
-    bench = _Bench(deployment=deployment, gpu=deployment.gpu, host=host, progress=progress, phase=phase)
-    made = tuple(bench.make(stage) for stage in stages)
+    bench = _Bench(deployment=deployment, gpu=deployment.gpu, hosts=hosts, progress=progress, phase=phase)
+    made = tuple(bench.make(stage) for stage in hosts)
     progress("installing the engines")
     install(deployment.repository_path, [one.folder for one in made])
     return made
@@ -91,20 +90,21 @@ def build_engines(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bench:
-    """Makes the engines of one deployment on one host."""
+    """Makes the engines of one deployment."""
 
     deployment: Deployment
     gpu: Gpu
-    host: Host
+    hosts: Mapping[EngineStage, Host]
     progress: Progress
     phase: Phase
 
     def make(self, stage: EngineStage) -> Made:
         """A kept build that is all that is wanted, or a new one."""
         repository, profiles = self.deployment.repository_path, profiles_of(self.deployment, stage)
+        host = self.hosts[stage]
         wanted = Wanted(
-            tensorrt_version=self.host.trt.__version__,
-            sm=self.host.sm,
+            tensorrt_version=host.trt.__version__,
+            sm=host.sm,
             precision=getattr(self.gpu, stage).precision,
             profiles=written(profiles),
             optimization_level=self.gpu.optimization_level,
@@ -119,14 +119,15 @@ class _Bench:
             return self._build(stage, wanted, profiles, Path(folder))
 
     def _build(self, stage: EngineStage, wanted: Wanted, profiles: Sequence[Profile], scratch: Path) -> Made:
-        repository = self.deployment.repository_path
+        host, repository = self.hosts[stage], self.deployment.repository_path
         graph, low, path = graph_path(repository, stage), scratch / "model.onnx", scratch / PLAN_FILE
         self.progress(f"{stage}: inputs to compare with")
         samples = samples_of(self.deployment, stage)
         self.progress(f"{stage}: the graph in {wanted.precision}")
         report = {"graph": asdict(typed(graph, stage, wanted.precision, samples, low))}
         self.progress(f"{stage}: building {len(profiles)} profiles by TensorRT {wanted.tensorrt_version}")
-        plan = build_plan(self.host.trt, low, stage, profiles, self._settings(wanted), self.phase)
+        host.use()
+        plan = build_plan(host.trt, low, stage, profiles, self._settings(wanted, host), self.phase)
         path.write_bytes(plan.content)
         engine = Engine(
             stage=stage,
@@ -136,20 +137,22 @@ class _Bench:
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             build_s=round(plan.build_s, 3),
         )
-        if self.host.open is not None:
+        if host.open is not None:
             self.progress(f"{stage}: comparing the engine with ONNX Runtime")
             engine.save(path)
-            run = self.host.open(path)
-            report["engine"] = asdict(compare_engine(run, graph, stage, wanted.precision, samples, profiles))
+            run = host.open(path)
+            report["engine"] = asdict(
+                compare_engine(run, graph, stage, wanted.precision, samples, profiles, self.deployment.cores)
+            )
         engine = engine.model_copy(update={"report": report})
         return Made(folder=keep(repository, path, engine), engine=engine, built=True)
 
-    def _settings(self, wanted: Wanted) -> Settings:
+    def _settings(self, wanted: Wanted, host: Host) -> Settings:
         timings = timing_cache_path(self.deployment, wanted.tensorrt_version, wanted.sm)
         return Settings(
             optimization_level=wanted.optimization_level,
             workspace_bytes=wanted.workspace_bytes,
             tf32=wanted.precision != "fp32",
-            timing_cache=None if self.host.sms else timings,
-            sms=self.host.sms,
+            timing_cache=None if host.sms else timings,
+            sms=host.sms,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from proteus.contract_draw import DENOISER
+from proteus.cuda_device import CudaDevice
 from proteus.deployment import DeploymentError
-from proteus.engines import compute_capability
+from proteus.engines import EngineStage, compute_capability
+from proteus.limits_gpu import Gpu
 from proteus.profiles import Shape
 from proteus.tensorrt_session import TensorRtSession
 
@@ -33,6 +36,7 @@ class Host:
     trt: Any  # the module
     sm: int  # compute capability x 10
     sms: tuple[int, ...] = ()  # see export.tensorrt_plan.Settings
+    use: Callable[[], None] = lambda: None  # CUDA's device from now on: TensorRT builds for that one
     open: Callable[[Path], Runner] | None = None  # runs a plan; None: nothing here can
 
     @classmethod
@@ -48,7 +52,21 @@ class Host:
                 limit="one engine runs on one",
                 fix="name devices of one kind, and serve the others from a deployment file of their own",
             )
-        return cls(trt=tensorrt_here(), sm=found[devices[0]], open=partial(open_plan, device=devices[0]))
+        first = devices[0]
+        return cls(
+            trt=tensorrt_here(),
+            sm=found[first],
+            use=partial(use_device, first),
+            open=partial(open_plan, device=first),
+        )
+
+
+def hosts_here(path: Path, gpu: Gpu, stages: Iterable[EngineStage]) -> dict[EngineStage, Host]:
+    """What each stage is built on: the denoiser has a device of its own, which may be of another kind. Raises as
+    `Host.here`.
+    """
+    own = {} if gpu.denoiser is None else {DENOISER.name: [gpu.denoiser.device]}
+    return {stage: Host.here(path, own.get(stage, gpu.devices)) for stage in stages}
 
 
 def tensorrt_here() -> Any:
@@ -76,6 +94,11 @@ def _capability(device: int) -> int:
             fix=f"run this on the GPU host, in {IMAGE} with docker's --gpus all; {WITHOUT_GPU}",
         )
     return sm
+
+
+def use_device(device: int) -> None:
+    """Of this thread."""
+    CudaDevice(device).use()
 
 
 def open_plan(plan: Path, device: int) -> Runner:

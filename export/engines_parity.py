@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from export.calibration import Sample
 from export.engines_host import Runner
 from export.precision import UnsupportedPrecision
 from export.precision_parity import OutputParity, check, compare
 from export.tensorrt_plan import BuildError
+from proteus.contract_draw import LATENTS
 from proteus.limits_gpu import Precision
 from proteus.onnx_session import open_session
 from proteus.profiles import Profile, fitting
 
-THREADS = 1
 FP32_OF_SCALE = 1e-3  # sums in another order, and other exponentials
 
 
@@ -24,17 +28,24 @@ class EngineReport:
     """Of all samples that a profile takes; differences are from the exported float32 graph."""
 
     num_samples: int
+    profiles: tuple[str, ...]  # that took one
     outputs: tuple[OutputParity, ...]
 
 
 def compare_engine(
-    run: Runner, graph: Path, stage: str, precision: Precision, samples: Sequence[Sample], profiles: Sequence[Profile]
+    run: Runner,
+    graph: Path,
+    stage: str,
+    precision: Precision,
+    samples: Sequence[Sample],
+    profiles: Sequence[Profile],
+    threads: int = 1,
 ) -> EngineReport:
     """Raises UnsupportedPrecision naming stage, output and number where the engine's numbers cannot be served."""
-    inputs = [piece for sample in samples for piece in pieces(sample, profiles)]
+    inputs = [piece for sample in (*samples, *of_other_sizes(samples, profiles)) for piece in pieces(sample, profiles)]
     if not inputs:
         raise BuildError(f"{stage}: none of {len(samples)} samples is of a shape that its profiles take")
-    session = open_session(graph, THREADS)
+    session = open_session(graph, threads)
     names = [port.name for port in session.get_outputs()]
     wanted = [dict(zip(names, session.run(names, dict(sample)), strict=True)) for sample in inputs]
     shapes = ({name: array.shape for name, array in want.items()} for want in wanted)
@@ -50,12 +61,45 @@ def compare_engine(
                 limit=f"{FP32_OF_SCALE:g} of its scale in fp32, all of it finite",
                 fix=f'set gpu.{stage}.runtime = "onnxruntime", and report the graph',
             )
-    return EngineReport(num_samples=len(inputs), outputs=outputs)
+    tried = {number_of(sample, profiles) for sample in inputs}
+    names = [profile.name for number, profile in enumerate(profiles) if number in tried]
+    return EngineReport(num_samples=len(inputs), profiles=tuple(names), outputs=outputs)
+
+
+def of_other_sizes(samples: Sequence[Sample], profiles: Sequence[Profile]) -> Iterator[Sample]:
+    """A row for each profile that takes none of the samples: each has kernels of its own. The latents of the first
+    sample, side by side until they are as large.
+    """
+    first = {name: array[:1] for name, array in samples[0].items()}
+    tried = {number_of(sample, profiles) for sample in samples}
+    for number in sorted(set(range(len(profiles))) - tried):
+        for given in _latents_of(profiles[number]):
+            sample = {**first, LATENTS.name: _tiled(first[LATENTS.name], given)}
+            if number_of(sample, profiles) == number:
+                yield sample
+                break
+
+
+def number_of(sample: Sample, profiles: Sequence[Profile]) -> int | None:
+    """Of the profile that takes a row of it."""
+    return fitting(profiles, {name: (1, *array.shape[1:]) for name, array in sample.items()})
+
+
+def _latents_of(profile: Profile) -> Iterator[tuple[int, int]]:
+    """Height and width: opt's, and those of which some profile named before may have none."""
+    if LATENTS.name in profile.shapes:
+        least, best, most = profile.shapes[LATENTS.name]
+        yield from product(*((best[axis], most[axis], least[axis]) for axis in (2, 3)))
+
+
+def _tiled(latents: NDArray[np.generic], sides: tuple[int, int]) -> NDArray[np.generic]:
+    times = (-(-side // given) for side, given in zip(sides, latents.shape[2:], strict=True))
+    return np.ascontiguousarray(np.tile(latents, (1, 1, *times))[:, :, : sides[0], : sides[1]])
 
 
 def pieces(sample: Sample, profiles: Sequence[Profile]) -> Iterator[Sample]:
     """The sample in batches that a profile takes; none where it is of another shape."""
-    number = fitting(profiles, {name: (1, *array.shape[1:]) for name, array in sample.items()})
+    number = number_of(sample, profiles)
     if number is None:
         return
     rows = len(next(iter(sample.values())))

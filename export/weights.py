@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from proteus.deployment import Deployment
+from proteus.engines import replacing
 
 PATTERNS = ("*.safetensors", "*.safetensors.index.json")
 
@@ -21,15 +22,18 @@ def bring_weights(folder: Path, deployment: Deployment) -> list[Path]:
     if gpu is None or gpu.llm.runtime != "tensorrt_llm" or place == folder.resolve():
         return []
     files = [file for pattern in PATTERNS for file in sorted(folder.glob(pattern))]
+    brought = [_brought(file.resolve(), place / file.name) for file in files]
     for old in (old for pattern in PATTERNS for old in place.glob(pattern)):
-        old.unlink()  # of an earlier export, with perhaps more parts
-    return [_brought(file.resolve(), place / file.name) for file in files]
+        if old not in brought:
+            old.unlink()  # of an earlier export, with more parts
+    return brought
 
 
 def _brought(source: Path, target: Path) -> Path:
     """`source` is no link itself: a hub's cache keeps links to files elsewhere."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    with replacing(target) as path:
+        try:
+            os.link(source, path)
+        except OSError:
+            shutil.copyfile(source, path)
     return target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,14 +17,15 @@ import tensorrt_rtx as trt
 from export import __main__ as command
 from export import engines_host
 from export.engines import build_engines
-from export.engines_host import Host, Runner
-from export.engines_parity import pieces
+from export.engines_host import Host, Runner, hosts_here
+from export.engines_parity import compare_engine, of_other_sizes, pieces
 from export.precision import UnsupportedPrecision
 from export.tensorrt_plan import BuildError
 from proteus.deployment import Deployment, DeploymentError
 from proteus.engines import Engine, EngineStage, builds_of, graph_path, plan_path
 from proteus.onnx_session import open_session
-from proteus.profiles import Profile, profiles_of
+from proteus.profiles import Profile, fitting, profiles_of
+from tests.changed_deployment import changed
 
 STAGES: tuple[EngineStage, ...] = ("vision_encoder", "connector")
 
@@ -35,7 +36,13 @@ def deployment(tiny_export: Path, tmp_path: Path) -> Deployment:
     return Deployment.load(tmp_path / "tiny" / "deployment.toml")
 
 
-def on_host(deployment: Deployment, *, off: Callable[[np.ndarray], np.ndarray] = lambda array: array) -> Host:
+def on_host(
+    deployment: Deployment,
+    stages: Sequence[EngineStage] = STAGES,
+    *,
+    off: Callable[[np.ndarray], np.ndarray] = lambda array: array,
+    **facts: Any,
+) -> dict[EngineStage, Host]:
     """A host whose engines compute what ONNX Runtime does, changed by `off`."""
 
     def run(plan: Path) -> Runner:
@@ -50,7 +57,8 @@ def on_host(deployment: Deployment, *, off: Callable[[np.ndarray], np.ndarray] =
 
         return answer
 
-    return Host(trt=trt, sm=89, sms=(89,), open=run)
+    host = replace(Host(trt=trt, sm=89, sms=(89,), open=run), **facts)
+    return dict.fromkeys(stages, host)
 
 
 def served(deployment: Deployment) -> list[bool]:
@@ -59,7 +67,7 @@ def served(deployment: Deployment) -> list[bool]:
 
 def test_engines_are_built_compared_kept_and_served(deployment: Deployment) -> None:
     said: list[str] = []
-    made = build_engines(deployment, on_host(deployment), STAGES, progress=said.append)
+    made = build_engines(deployment, on_host(deployment), progress=said.append)
     assert [(one.engine.stage, one.built) for one in made] == [(stage, True) for stage in STAGES]
     assert served(deployment) == [True, True]
     for stage, one in zip(STAGES, made, strict=True):
@@ -70,7 +78,7 @@ def test_engines_are_built_compared_kept_and_served(deployment: Deployment) -> N
         assert engine.report["engine"]["num_samples"] > 0
         assert [path.name for path in (one.folder.parent).iterdir()] == [f"{trt.__version__}-sm89-fp16"]
         assert sorted(path.name for path in one.folder.parent.parent.iterdir() if path.name.startswith(".")) == []
-    again = build_engines(deployment, on_host(deployment), STAGES, progress=said.append)
+    again = build_engines(deployment, on_host(deployment), progress=said.append)
     assert [one.built for one in again] == [False, False]
     assert said[-3:-1] == [f"{stage}: {trt.__version__}-sm89-fp16 is kept already" for stage in STAGES]
 
@@ -85,13 +93,13 @@ def test_engines_are_built_compared_kept_and_served(deployment: Deployment) -> N
 def test_an_engine_whose_numbers_are_off_is_neither_kept_nor_served(
     deployment: Deployment, off: Callable[[np.ndarray], np.ndarray], words: list[str]
 ) -> None:
-    build_engines(deployment, on_host(deployment), ["connector"])
+    build_engines(deployment, on_host(deployment, ["connector"]))
     before = plan_path(deployment.repository_path, "connector").read_bytes()
     text = deployment.path.read_text().replace("optimization_level = 3", "optimization_level = 2")
     deployment.path.write_text(text)
-    changed = Deployment.load(deployment.path)
+    other = Deployment.load(deployment.path)
     with pytest.raises(UnsupportedPrecision) as refused:
-        build_engines(changed, on_host(changed, off=off), ["connector"])
+        build_engines(other, on_host(other, ["connector"], off=off))
     assert [word for word in words if word not in str(refused.value)] == []
     assert plan_path(deployment.repository_path, "connector").read_bytes() == before
     assert len(builds_of(deployment.repository_path, "connector")) == 1
@@ -101,7 +109,7 @@ def test_one_stage_that_cannot_be_built_leaves_what_is_served(deployment: Deploy
     graph = graph_path(deployment.repository_path, "connector")
     graph.write_bytes(graph_path(deployment.repository_path, "vision_encoder").read_bytes())
     with pytest.raises((BuildError, ValueError, UnsupportedPrecision)):
-        build_engines(deployment, replace(on_host(deployment), open=None), STAGES)
+        build_engines(deployment, on_host(deployment, open=None))
     assert served(deployment) == [False, False]
     assert [len(builds_of(deployment.repository_path, stage)) for stage in STAGES] == [1, 0]
 
@@ -118,15 +126,14 @@ def test_a_deployment_that_runs_nothing_by_tensorrt_is_told_so(deployment: Deplo
     text = text.partition("[gpu]")[0] if new == "[cut." else text.replace(old, new)
     deployment.path.write_text(text)
     with pytest.raises(DeploymentError, match=r"runs nothing of this checkpoint by TensorRT.*\[gpu\]"):
-        build_engines(Deployment.load(deployment.path), on_host(deployment), ["connector"])
+        build_engines(Deployment.load(deployment.path), on_host(deployment, ["connector"]))
 
 
 def test_the_command_builds_engines_of_what_is_exported_already(
     deployment: Deployment, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "tensorrt_here", lambda: trt)
-    host = SimpleNamespace(here=lambda path, devices: on_host(deployment))
-    monkeypatch.setattr(command, "Host", host)
+    monkeypatch.setattr(command, "hosts_here", lambda path, gpu, stages: on_host(deployment, stages))
     graph = graph_path(deployment.repository_path, "connector")
     before = graph.stat().st_mtime_ns
     words = [str(tiny_checkpoint), "--out", str(deployment.path.parent), "--target", "tensorrt"]
@@ -210,6 +217,32 @@ def test_a_host_that_has_all_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.open is not None
 
 
+def test_each_stage_is_built_on_the_gpu_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorRT builds for CUDA's device, which is the first one where nobody chose."""
+    imports(monkeypatch, "11.4.0.1", {0: 90, 1: 89, 2: 120})
+    used: list[int] = []
+    chosen = SimpleNamespace(use=lambda: used.append(asked[-1]))
+    asked: list[int] = []
+    monkeypatch.setattr(engines_host, "CudaDevice", lambda device: asked.append(device) or chosen)
+    gpu = changed({"gpu.devices": [1], "gpu.denoiser.device": 2}).gpu
+    assert gpu is not None
+    hosts = hosts_here(Path("deployment.toml"), gpu, ["vision_encoder", "denoiser"])
+    assert {stage: host.sm for stage, host in hosts.items()} == {"vision_encoder": 89, "denoiser": 120}
+    for host in hosts.values():
+        host.use()
+    assert used == [1, 2]
+
+
+def test_a_device_is_chosen_before_anything_is_built(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*words: Any) -> None:
+        raise BuildError("too early" if not used else "chosen")
+
+    used: list[bool] = []
+    monkeypatch.setattr("export.engines.build_plan", build)
+    with pytest.raises(BuildError, match="chosen"):
+        build_engines(deployment, on_host(deployment, ["connector"], use=lambda: used.append(True)))
+
+
 def test_samples_are_cut_to_the_batches_of_the_profile_that_takes_them(deployment: Deployment) -> None:
     profiles = profiles_of(deployment, "vision_encoder")
     side = profiles[0].shapes["pixel_values"][0][-1]
@@ -219,3 +252,47 @@ def test_samples_are_cut_to_the_batches_of_the_profile_that_takes_them(deploymen
     assert np.array_equal(np.concatenate([piece["pixel_values"] for piece in cut]), given["pixel_values"])
     assert list(pieces({"pixel_values": np.zeros((1, 3, 1, 1), np.float32)}, profiles)) == []
     assert list(pieces(given, [Profile(name="fixed", shapes={})])) == []
+
+
+@pytest.mark.parametrize("stage", ["denoiser", "vae_decoder"])
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({}, ["96x64", "64x96", "96x96"]),
+        ({"gpu.sizes": ["64x64", "96x96"]}, ["96x96", "any"]),
+        ({"gpu.sizes": ["64x64", "96x64", "96x96"]}, ["96x64", "96x96", "any"]),
+        ({"gpu.sizes": ["96x96"], "draw.default_size": "96x96"}, ["96x96"]),  # samples of 64x64 are taken by any
+    ],
+)
+def test_a_row_of_samples_is_made_for_each_profile_that_takes_none(
+    stage: EngineStage, changes: Mapping[str, Any], names: list[str]
+) -> None:
+    profiles = profiles_of(changed(changes), stage)
+    given = {name: np.ones((2, *best[1:]), np.float32) for name, (_, best, _) in profiles[0].shapes.items()}
+    given["latents"] = np.arange(2 * 8 * 8 * 8, dtype=np.float32).reshape(2, 8, 8, 8)
+    made = list(of_other_sizes([given], profiles))
+    numbers = [fitting(profiles, {name: array.shape for name, array in sample.items()}) for sample in made]
+    assert [profiles[number].name for number in numbers if number is not None] == names
+    for sample in made:
+        assert set(sample) == set(given)
+        assert {len(array) for array in sample.values()} == {1}
+        assert np.array_equal(sample["latents"][:, :, :8, :8], given["latents"][:1])
+
+
+def test_an_engine_that_is_wrong_at_one_size_alone_is_refused() -> None:
+    deployment = changed({})
+    graph = graph_path(deployment.repository_path, "vae_decoder")
+    session, profiles = open_session(graph, 1), profiles_of(deployment, "vae_decoder")
+    wrong: list[tuple[int, ...]] = []
+
+    def run(inputs: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        outputs = dict(zip(shapes, session.run(list(shapes), dict(inputs)), strict=True))
+        is_wrong = inputs["latents"].shape[2:] in wrong
+        return {name: 255 - array if is_wrong else array for name, array in outputs.items()}
+
+    samples = [{"latents": np.random.default_rng(0).standard_normal((1, 8, 8, 8)).astype(np.float32)}]
+    report = compare_engine(run, graph, "vae_decoder", "fp16", samples, profiles)
+    assert (report.num_samples, report.profiles) == (4, ("64x64", "96x64", "64x96", "96x96"))
+    wrong.append((8, 12))
+    with pytest.raises(UnsupportedPrecision, match="vae_decoder in fp16"):
+        compare_engine(run, graph, "vae_decoder", "fp16", samples, profiles)

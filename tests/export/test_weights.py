@@ -66,6 +66,16 @@ def test_parts_of_an_earlier_export_are_gone(tmp_path: Path, checkpoint: Path) -
     assert names(deployment.checkpoint_path) == {*PARTS, "tokenizer.json"}
 
 
+def test_weights_stay_until_all_new_ones_are_there(tmp_path: Path, checkpoint: Path) -> None:
+    deployment = served(tmp_path)
+    bring_weights(checkpoint, deployment)
+    (checkpoint / PARTS[1]).unlink()
+    (checkpoint / PARTS[1]).symlink_to(tmp_path / "blobs" / "gone")
+    with pytest.raises(FileNotFoundError):
+        bring_weights(checkpoint, deployment)
+    assert names(deployment.checkpoint_path) == set(PARTS)
+
+
 def test_nothing_is_brought_where_no_engine_reads_weights(tmp_path: Path, checkpoint: Path) -> None:
     deployment = served(tmp_path, 'runtime = "tensorrt_llm"', 'runtime = "onnxruntime"')
     assert bring_weights(checkpoint, deployment) == []
