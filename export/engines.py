@@ -5,8 +5,12 @@ Builds go to folders of their own name first; what is served changes when every 
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +38,7 @@ from proteus.limits_gpu import Gpu, Precision
 from proteus.profiles import Profile, profiles_of, written
 
 Progress = Callable[[str], None]
+SCRATCH = ".engine-"  # with which the folders of builds under way begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +105,11 @@ class _Bench:
 
     def make(self, stage: EngineStage) -> Made:
         """A kept build that is all that is wanted, or a new one."""
+        folder = self.deployment.repository_path / stage
+        with _alone(folder, lambda: self.progress(f"{stage}: waiting for another export, which builds it")):
+            return self._make(stage)
+
+    def _make(self, stage: EngineStage) -> Made:
         repository, profiles = self.deployment.repository_path, profiles_of(self.deployment, stage)
         host = self.hosts[stage]
         wanted = Wanted(
@@ -115,7 +125,7 @@ class _Bench:
             if wanted == Wanted.of(build.engine) and digest_of(build.folder / PLAN_FILE) == build.engine.plan_sha256:
                 self.progress(f"{stage}: {build.name} is kept already")
                 return Made(folder=build.folder, engine=build.engine, built=False)
-        with tempfile.TemporaryDirectory(prefix=".engine-", dir=repository / stage) as folder:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=repository / stage) as folder:
             return self._build(stage, wanted, profiles, Path(folder))
 
     def _build(self, stage: EngineStage, wanted: Wanted, profiles: Sequence[Profile], scratch: Path) -> Made:
@@ -156,3 +166,20 @@ class _Bench:
             timing_cache=None if host.sms else timings,
             sms=host.sms,
         )
+
+
+@contextmanager
+def _alone(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """The only build of a stage meanwhile; what is left there of one that was killed is removed."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in folder.glob(f"{SCRATCH}*"):
+            shutil.rmtree(left)
+        yield
+    finally:
+        os.close(handle)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -81,6 +83,27 @@ def test_engines_are_built_compared_kept_and_served(deployment: Deployment) -> N
     again = build_engines(deployment, on_host(deployment), progress=said.append)
     assert [one.built for one in again] == [False, False]
     assert said[-3:-1] == [f"{stage}: {trt.__version__}-sm89-fp16 is kept already" for stage in STAGES]
+
+
+def test_two_exports_build_a_stage_once_and_clear_what_a_killed_one_left(deployment: Deployment) -> None:
+    folder = deployment.repository_path / "connector"
+    left = folder / ".engine-killed"
+    left.mkdir()
+    (left / "model.plan").write_bytes(b"half")
+    other = os.open(folder, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    said: list[str] = []
+
+    def progress(step: str) -> None:
+        said.append(step)
+        if "waiting" in step:
+            assert left.exists()
+            fcntl.flock(other, fcntl.LOCK_UN)
+
+    build_engines(deployment, on_host(deployment, ["connector"]), progress=progress)
+    os.close(other)
+    assert said[0] == "connector: waiting for another export, which builds it"
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(

@@ -41,5 +41,6 @@ def test_engines_of_a_checkpoint_are_right_on_this_gpu(
     for stage in STAGES:
         engine = Engine.load(plan_path(deployment.repository_path, stage).with_name("engine.json"))
         assert all(output["non_finite"] == 0 for output in engine.report["engine"]["outputs"])
+        assert engine.report["engine"]["profiles"] == ["fixed"]
     assert main(words) == 0
     assert [engine["built"] for engine in json.loads(capsys.readouterr().out)["engines"]] == [False, False]
