@@ -65,7 +65,7 @@ def main(command: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; what is served is as it was before\n")
+        sys.stderr.write("stopped; what was not finished is not installed\n")
         return 130
     if arguments.json:
         print(json.dumps(document, indent=2))

@@ -243,7 +243,7 @@ def test_a_disk_that_is_full_changes_nothing_that_is_served(
         target.write_bytes(source.read_bytes())
 
     monkeypatch.setattr(engines, "_link", copy)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(DeploymentError, match=r"cannot be replaced \(No space left"):
         install(repository, folders)
     assert {plan_path(repository, stage).read_bytes() for stage in STAGES} == {b"first"}
     assert set(repository.rglob("*")) == before

@@ -67,6 +67,15 @@ def test_the_command_tells_what_keeps_a_build_from_being_served(deployment: Depl
     ]
 
 
+def test_a_repository_that_cannot_be_written_is_told_in_one_line(deployment: Deployment) -> None:
+    build(deployment, "connector")
+    graph_path(deployment.repository_path, "connector").unlink()
+    (deployment.repository_path / "connector" / "1").rmdir()
+    done = run("use", "11.4.0.1", "--deployment", str(deployment.path))
+    assert done.exit_code == 1
+    assert "cannot be replaced (No such file or directory: " in done.output
+
+
 def test_builds_of_a_checkpoint_that_is_served_no_more_are_listed(deployment: Deployment) -> None:
     serve_all(deployment)
     text = deployment.path.read_text(encoding="utf-8")

@@ -132,13 +132,19 @@ def keep(repository: Path, plan: Path, engine: Engine) -> Path:
 
 def install(repository: Path, folders: Iterable[Path]) -> list[Engine]:
     """Make kept builds the ones that are served; raises DeploymentError before any is touched where one is damaged."""
-    engines = [(folder, _whole(folder)) for folder in folders]
-    with ExitStack() as places:  # all of them are there before the first takes its place: a disk may be full
-        for folder, engine in engines:
-            place = plan_path(repository, engine.stage)
-            _link(folder / PLAN_FILE, places.enter_context(replacing(place)))
-            place = place.with_name(ENGINE_FILE)
-            shutil.copyfile(folder / ENGINE_FILE, places.enter_context(replacing(place)))
+    try:
+        engines = [(folder, _whole(folder)) for folder in folders]
+        with ExitStack() as places:  # all of them are there before the first takes its place: a disk may be full
+            for folder, engine in engines:
+                place = plan_path(repository, engine.stage)
+                _link(folder / PLAN_FILE, places.enter_context(replacing(place)))
+                place = place.with_name(ENGINE_FILE)
+                shutil.copyfile(folder / ENGINE_FILE, places.enter_context(replacing(place)))
+    except OSError as error:
+        raise DeploymentError(
+            f"the engines of {repository} cannot be replaced ({error.strerror}: {error.filename})",
+            fix="export the checkpoint first, run this as somebody who may write there, and see that the disk has room",
+        ) from error
     return [engine for _, engine in engines]
 
 

@@ -195,7 +195,7 @@ def test_ctrl_c_is_told_in_one_line(
 
     monkeypatch.setattr(command, "tensorrt_here", interrupted)
     assert command.main([str(tiny_checkpoint), "--target", "tensorrt"]) == 130
-    assert capsys.readouterr().err == "stopped; what is served is as it was before\n"
+    assert capsys.readouterr().err == "stopped; what was not finished is not installed\n"
 
 
 def imports(monkeypatch: pytest.MonkeyPatch, version: str | None, capabilities: Mapping[int, int | None]) -> None:
