@@ -24,6 +24,7 @@ from proteus.profiles import Profile
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 MORE_WORKSPACE = "raise gpu.workspace_bytes over what was requested, or lower the largest batch or size of the stage"
+OTHERWISE = 'choose another precision of the stage, or runtime = "onnxruntime", and report the graph'
 MAX_TOLD = 4  # errors of one build that its message holds; the first ones tell most
 Phase = Callable[[str, int, int], None]  # name, steps done, of how many; all of them: it has ended
 
@@ -79,7 +80,7 @@ def build_plan(
         told = _told(logger)
         raise BuildError(
             f"{stage}: TensorRT {trt.__version__} builds no engine of {graph.name}: {told}",
-            fix=MORE_WORKSPACE if "OutOfMemory" in told else None,
+            fix=MORE_WORKSPACE if "OutOfMemory" in told else OTHERWISE,
         )
     if settings.timing_cache is not None:
         save_timings(config, settings.timing_cache)
@@ -106,7 +107,7 @@ def check_supported(trt: Any, graph: Path, stage: str) -> None:
     network = trt.Builder(logger).create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
     if not parser.supports_model_v2(graph.read_bytes(), str(graph)):
-        raise BuildError(f"{stage}: TensorRT does not run all of {graph.name}: {told_of_nodes(parser)}")
+        raise BuildError(f"{stage}: TensorRT does not run all of {graph.name}: {told_of_nodes(parser)}", fix=OTHERWISE)
 
 
 def told_of_nodes(parser: Any) -> str:
@@ -157,7 +158,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def _parse(parser: Any, graph: Path, stage: str) -> None:
     if not parser.parse_from_file(str(graph)):
-        raise BuildError(f"{stage}: TensorRT cannot read {graph.name}: {told_of_nodes(parser)}")
+        raise BuildError(f"{stage}: TensorRT cannot read {graph.name}: {told_of_nodes(parser)}", fix=OTHERWISE)
 
 
 def _add_profiles(builder: Any, config: Any, stage: str, profiles: Sequence[Profile], logger: Any) -> None:

@@ -110,6 +110,6 @@ def test_what_cannot_be_read_keeps_nobody_from_using_the_other_builds(deployment
     ]
     assert other_profiles(deployment) == []
     told = run("--deployment", str(deployment.path)).output
-    assert f"{old}/engine.json cannot be used; delete its folder" in told
+    assert f"{old}/engine.json cannot be read by this version; delete its folder" in told
     assert run("use", "11.4.0.1", "--deployment", str(deployment.path)).exit_code == 0
     assert check_installed(deployment, VERSION, SM) == []

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,3 +320,21 @@ def test_an_engine_that_is_wrong_at_one_size_alone_is_refused() -> None:
     wrong.append((8, 12))
     with pytest.raises(UnsupportedPrecision, match="vae_decoder in fp16"):
         compare_engine(run, graph, "vae_decoder", "fp16", samples, profiles)
+
+
+@pytest.mark.parametrize(("off", "taken"), [(1, True), (2, False)])
+def test_a_pixel_of_fp32_may_be_rounded_to_its_other_side(off: int, taken: bool) -> None:
+    deployment = changed({})
+    graph = graph_path(deployment.repository_path, "vae_decoder")
+    session, profiles = open_session(graph, 1), profiles_of(deployment, "vae_decoder")[:1]
+
+    def run(inputs: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+        outputs = dict(zip(shapes, session.run(list(shapes), dict(inputs)), strict=True))
+        return {
+            name: np.where(array < 128, array + off, array - off).astype(array.dtype) for name, array in outputs.items()
+        }
+
+    samples = [{"latents": np.random.default_rng(0).standard_normal((1, 8, 8, 8)).astype(np.float32)}]
+    told = nullcontext() if taken else pytest.raises(UnsupportedPrecision, match="off by 7.8e-03 of its scale")
+    with told:
+        compare_engine(run, graph, "vae_decoder", "fp32", samples, profiles)

@@ -175,7 +175,12 @@ BRANCH = helper.make_node(
         ([PRODUCT], "batch", profile(1, 8, 8, name="z"), ["the graph reads x", "profile fixed has z"]),
         ([CONTRIB], "batch", profile(1, 8, 8), ["com.microsoft.SimplifiedLayerNormalization", "ONNX alone"]),
         ([BRANCH], "batch", profile(1, 8, 8), ["com.microsoft.SimplifiedLayerNormalization", "ONNX alone"]),
-        ([helper.make_node("Invented", ["x"], ["y"], name="it")], "batch", profile(1, 8, 8), ["node 0 it (Invented)"]),
+        (
+            [helper.make_node("Invented", ["x"], ["y"], name="it")],
+            "batch",
+            profile(1, 8, 8),
+            ["node 0 it (Invented)", "fix: choose"],
+        ),
         ([helper.make_node("Bernoulli", ["x"], ["y"], name="it")], "batch", profile(1, 8, 8), ["(Bernoulli)"]),
         ([UNEQUAL], "batch", profile(1, 8, 8), ["node 0 it (Gemm)"]),
     ],
@@ -191,7 +196,9 @@ def test_what_cannot_be_built_is_told_with_its_stage_and_cause(
 
 def test_a_cause_that_tensorrt_finds_is_told_in_its_own_words(graph: Path) -> None:
     turing = Settings(optimization_level=1, workspace_bytes=1 << 28, tf32=False, sms=(75,))
-    with pytest.raises(BuildError, match=r"connector: TensorRT \S+ builds no engine of model.onnx: .*not supported"):
+    with pytest.raises(
+        BuildError, match=r"connector: TensorRT \S+ builds no engine of model.onnx: .*not supported.*fix: choose"
+    ):
         build_plan(trt, graph, "connector", [profile(1, 8, 8)], turing)
 
 
