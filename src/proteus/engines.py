@@ -170,8 +170,9 @@ def builds_of(repository: Path, stage: EngineStage) -> list[Build]:
 
 def damaged(repository: Path, stages: Iterable[EngineStage] = STAGES) -> list[str]:
     """Kept builds that cannot be used, each with the fix."""
-    files = (file for stage in stages for file in _engine_files(repository, stage))
-    return [f"{file} cannot be read by this version; delete its folder if nobody needs it" for file in files if Engine.found(file) is None]
+    files = [file for stage in stages for file in _engine_files(repository, stage)]
+    what = "cannot be read by this version; delete its folder if nobody needs it"
+    return [f"{file} {what}" for file in files if Engine.found(file) is None]
 
 
 def named(repository: Path, name: str, stages: Collection[EngineStage] = STAGES) -> list[Build]:
