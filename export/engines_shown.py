@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -19,14 +20,16 @@ def shown_phases() -> Iterator[Phase]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     tasks: dict[str, TaskID] = {}
+    one_at_a_time = Lock()  # TensorRT calls from threads of its own
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
 
         def phase(name: str, done: int, of: int) -> None:
-            if name not in tasks:
-                tasks[name] = progress.add_task(name, total=of)
-            progress.update(tasks[name], completed=done, total=of)
-            if done >= of:
-                progress.remove_task(tasks.pop(name))
+            with one_at_a_time:
+                if name not in tasks:
+                    tasks[name] = progress.add_task(name, total=of)
+                progress.update(tasks[name], completed=done, total=of)
+                if done >= of:
+                    progress.remove_task(tasks.pop(name))
 
         yield phase
 
