@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from proteus.contract_draw import DENOISER
 from proteus.cuda_device import CudaDevice
+from proteus.cuda_driver import compute_capability
 from proteus.deployment import DeploymentError
-from proteus.engines import EngineStage, compute_capability
+from proteus.engines import EngineStage
 from proteus.limits_gpu import Gpu
 from proteus.profiles import Shape
 from proteus.tensorrt_session import TensorRtSession

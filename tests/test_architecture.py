@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
-    {"errors", "clock"},
+    {"errors", "clock", "cuda_driver"},
     {"limits", "limits_cache", "limits_gpu", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
     {"manifest", "engines", "onnx_session", "pt2_archive", "torch_session", "cuda_device", "tensorrt_session"},
@@ -38,7 +38,7 @@ ROW_OF = {room: row for row, rooms in enumerate(ROWS) for room in rooms}
 # These could be packages of their own: what else of ours they may use.
 STANDS_ALONE = {
     "client": {"errors", "clock"},
-    "launcher": {"errors", "deployment", "limits_gpu", "engines", "profiles"},
+    "launcher": {"errors", "cuda_driver", "deployment", "limits_gpu", "engines", "profiles"},
 }
 TRITON = "triton_python_backend_utils"
 HEAVY = ("torch", "transformers", "diffusers", "onnx", "onnxscript", "safetensors")

@@ -276,31 +276,3 @@ def test_the_stages_that_need_engines_are_those_of_the_file(changes: Mapping[str
 def test_a_timing_cache_is_of_one_version_and_one_kind_of_gpu(deployment: Deployment) -> None:
     path = timing_cache_path(deployment, VERSION, SM)
     assert path == deployment.path.parent / "engines.timing" / "11.4.0.1-sm90.cache"
-
-
-class Driver:
-    """Stands for libcuda: two devices, the second one broken."""
-
-    def cuInit(self, _: int) -> int:
-        return 0
-
-    def cuDeviceGet(self, handle: Any, device: int) -> int:
-        handle._obj.value = device
-        return 0 if device in (0, 1) else 101
-
-    def cuDeviceGetAttribute(self, value: Any, attribute: int, handle: Any) -> int:
-        value._obj.value = {75: 12, 76: 1}[attribute]
-        return 0 if handle.value == 0 else 1
-
-
-def test_the_driver_tells_the_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines.ctypes, "CDLL", lambda _: Driver())
-    assert [engines.compute_capability(device) for device in (0, 1, 2)] == [121, None, None]
-
-
-def test_without_a_driver_there_is_no_compute_capability(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(engines.ctypes, "CDLL", missing)
-    assert engines.compute_capability() is None

@@ -6,7 +6,6 @@ folder. Nothing here needs TensorRT.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import shutil
@@ -25,7 +24,6 @@ EngineStage = Literal["vision_encoder", "connector", "text_encoder", "denoiser",
 STAGES: tuple[EngineStage, ...] = get_args(EngineStage)
 BUILDS, ENGINE_FILE, PLAN_FILE = "engines", "engine.json", "model.plan"
 FORMAT = 1
-_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 EXPORT_AGAIN = "make export CHECKPOINT=folder TARGET=tensorrt"
 
 
@@ -225,22 +223,6 @@ def check_installed(
     host = _Host(deployment=deployment, tensorrt_version=tensorrt_version, sm=sm)
     stages = (stage for stage in stages_on_tensorrt(deployment) if models is None or stage in models)
     return [problem for stage in stages for problem in host.problems(stage)]
-
-
-def compute_capability(device: int = 0) -> int | None:
-    """That of a GPU x 10, as the driver tells it: 90 of an H100; None where there is no driver or no such device."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    handle, value, version = ctypes.c_int(), ctypes.c_int(), 0
-    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(handle), device):
-        return None
-    for attribute in _CAPABILITY:
-        if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle):
-            return None
-        version = 10 * version + value.value
-    return version
 
 
 def wanted_precision(deployment: Deployment, stage: EngineStage) -> Precision | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proteus.engines import compute_capability
+from proteus.cuda_driver import compute_capability
 
 HERE = Path(__file__).parent
 collect_ignore_glob = ["test_*.py"] if compute_capability() is None else []

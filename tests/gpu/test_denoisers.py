@@ -16,7 +16,7 @@ import torch
 
 from export.engines_host import tensorrt_here
 from export.tensorrt_plan import Settings, build_plan
-from proteus.engines import compute_capability
+from proteus.cuda_driver import compute_capability
 from proteus.generation.denoisers import Denoiser, Placement, open_denoiser
 from proteus.manifest import DrawManifest
 from proteus.profiles import Profile

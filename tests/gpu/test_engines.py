@@ -11,8 +11,9 @@ import pytest
 
 from export.__main__ import main
 from export.engines_host import tensorrt_here
+from proteus.cuda_driver import compute_capability
 from proteus.deployment import Deployment
-from proteus.engines import Engine, check_installed, compute_capability, plan_path, timing_cache_path
+from proteus.engines import Engine, check_installed, plan_path, timing_cache_path
 from proteus.profiles import other_profiles
 
 STAGES = ("vision_encoder", "connector")

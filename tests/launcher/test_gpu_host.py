@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from proteus import cuda_driver
 from proteus.deployment import Pool
-from proteus.launcher import LaunchFailed, cuda_driver, gpu_host
+from proteus.launcher import LaunchFailed, gpu_host
 from proteus.launcher.gpu_host import GpuHost
 from proteus.launcher.installation import Installation
 from proteus.launcher.repository import Repository

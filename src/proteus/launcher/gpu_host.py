@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proteus.launcher import cuda_driver
+from proteus import cuda_driver
 from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.installation import Installation
 

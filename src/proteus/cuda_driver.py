@@ -10,7 +10,10 @@ SUCCESS = 0
 
 
 def compute_capabilities(library: str = DRIVER) -> tuple[int, ...]:
-    """Of each GPU that this process sees, x 10, by its number: 89 is 8.9. None where there is no driver, or no GPU."""
+    """Of each GPU that this process sees, x 10, by its number: 89 is 8.9; 0 of one that the driver cannot ask.
+
+    Of none where there is no driver, or no GPU.
+    """
     try:
         driver = ctypes.CDLL(library)
     except OSError:
@@ -21,9 +24,17 @@ def compute_capabilities(library: str = DRIVER) -> tuple[int, ...]:
     return tuple(_capability(driver, number) for number in range(count.value))
 
 
+def compute_capability(device: int = 0) -> int | None:
+    """That of one GPU x 10; None where there is none of that number, or the driver cannot ask it."""
+    found = compute_capabilities()
+    return (found[device] or None) if device < len(found) else None
+
+
 def _capability(driver: ctypes.CDLL, number: int) -> int:
     device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), number)
-    driver.cuDeviceGetAttribute(ctypes.byref(major), CAPABILITY_MAJOR, device)
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), CAPABILITY_MINOR, device)
-    return major.value * 10 + minor.value
+    told = (
+        driver.cuDeviceGet(ctypes.byref(device), number),
+        driver.cuDeviceGetAttribute(ctypes.byref(major), CAPABILITY_MAJOR, device),
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), CAPABILITY_MINOR, device),
+    )
+    return major.value * 10 + minor.value if told == (SUCCESS,) * 3 else 0
