@@ -193,7 +193,7 @@ def test_documented_limits_are_those_that_are_checked() -> None:
     for name in ("fp16", "bf16", "fp8"):
         limit = LIMITS[name]
         assert f"| `{name}` | {limit.of_scale:.0%} | {limit.typical:.0%} | {limit.cosine} |".replace("%", " %") in page
-    assert f"| `fp32` | {FP32_OF_SCALE:.1%} |".replace("%", " %") in page
+    assert f"| `fp32` | {FP32_OF_SCALE:.1%}; pixels: 1 of 255 |".replace("%", " %") in page
 
 
 def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
