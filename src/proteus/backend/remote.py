@@ -11,7 +11,6 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import TimeoutError as NotInTime
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ from proteus.backend.fleet import Context, EncodedPicture
 from proteus.backend.remote_figures import EncoderPoolFigures
 from proteus.backend.remote_server import Deadline, Metadata, RemoteServer, Wanted
 from proteus.backend.remote_wire import infer_request, read_picture
+from proteus.closing import close_in
 from proteus.errors import DeadlineExceeded, InternalError, ProteusError, Unavailable
 from proteus.limits_gpu import EncoderPool
 
@@ -95,12 +95,7 @@ class RemoteEncoders:
 
     def close(self) -> None:
         """As `aclose`, from another thread than the loop's; where that has ended, so have the connections."""
-        if self._loop is not None and self._loop.is_running():
-            closing = asyncio.run_coroutine_threadsafe(self.aclose(), self._loop)
-            try:
-                closing.result(CLOSE_S)
-            except NotInTime:
-                closing.cancel()
+        close_in(self._loop, self.aclose, CLOSE_S)
 
     @asynccontextmanager
     async def _place(self, end_s: float | None) -> AsyncIterator[None]:

@@ -12,7 +12,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +22,7 @@ from redis.exceptions import ResponseError
 
 from proteus.cache.breaker import Breaker
 from proteus.cache.entry import Rows, entry_bytes, name_of, pack, unpack
+from proteus.closing import close_in
 from proteus.deployment import DeploymentError
 from proteus.limits_cache import SharedStore
 
@@ -147,12 +147,7 @@ class SharedCache:
 
     def close(self) -> None:
         """As `aclose`, from another thread than the loop's; where that has ended, so have the connections."""
-        if self._loop is not None and self._loop.is_running():
-            closing = asyncio.run_coroutine_threadsafe(self.aclose(), self._loop)
-            try:
-                closing.result(CLOSE_S)
-            except NotInTime:
-                closing.cancel()
+        close_in(self._loop, self.aclose, CLOSE_S)
 
     async def _write(self, key: bytes, rows: Rows, cost_s: float, num_bytes: int) -> None:
         made_s = self._wall_s()
