@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import typer.main
-import yaml
 
 from proteus.cli.commands import app
+from tests.docker.helm_chart import is_value
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -35,7 +35,6 @@ COMMANDS = typer.main.get_command(app)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split())  # type: ignore[index]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-VALUES = yaml.safe_load((ROOT / "docker" / "helm" / "proteus" / "values.yaml").read_text(encoding="utf-8"))
 FOLDERS = ("client", "deployments", "docker", "docs", "export", "model_repository", "perf", "src", "tests", "tools")
 PATHS = re.compile(rf"(?:^|[\s=\"'])((?:{'|'.join(FOLDERS)})/[\w./*-]*)")
 WHERE = ("docker exec proteus ", "docker compose -f docker/compose.yaml --profile cpu exec server-cpu ")
@@ -137,18 +136,6 @@ def test_images_have_these_targets_and_arguments(words: list[str]) -> None:
         word.partition("=")[0] for before, word in zip(words, words[1:], strict=False) if before == "--build-arg"
     ]:
         assert re.search(rf"^ARG {name}\b", DOCKERFILE, re.MULTILINE), name
-
-
-def is_value(path: str) -> bool:
-    keys = path.split(".")
-    if keys[0] == "pools" and len(keys) > 2:
-        keys = ["defaults", *keys[2:]]
-    at: Any = VALUES
-    for key in keys:
-        if not isinstance(at, dict) or key not in at:
-            return False
-        at = at[key]
-    return True
 
 
 @pytest.mark.parametrize("words", [param for param in beginning("helm") if "docker/helm/proteus" in param.values[0]])

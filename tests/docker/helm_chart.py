@@ -20,7 +20,22 @@ RELEASE, NAMESPACE = "fleet", "serving"
 NAME = f"{RELEASE}-proteus"
 TIMEOUT_S = 60
 
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
 Object = dict[str, Any]
+
+
+def is_value(path: str) -> bool:
+    """Whether the chart has such a value; of a pool, also what it takes from `defaults`."""
+    keys = path.replace("<pool>", "language").split(".")
+    if keys[0] == "pools" and len(keys) > 2:
+        keys = ["defaults", *keys[2:]]
+    at: Any = VALUES
+    for key in keys:
+        if not isinstance(at, dict) or key not in at:
+            return False
+        at = at[key]
+    return True
 
 
 PATHS = {

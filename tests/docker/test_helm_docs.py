@@ -6,15 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from tests.docker.helm_chart import CHART, DEPLOYMENT, ROOT, helm
+from tests.docker.helm_chart import CHART, DEPLOYMENT, ROOT, VALUES, helm, is_value
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 REUSED = "--reset-then-reuse-values"
 INSTALLED = ("--set-file", "deployment=FILE", "--set", "model.claim=models,encoderCache.mode=internal")
 
@@ -46,19 +43,6 @@ def test_its_commands_render(tmp_path: Path) -> None:
         assert "kind: Deployment" in rendered(words, file), words
 
 
-def known(path: str) -> bool:
-    """Whether the chart has such a value; of a pool, also what it takes from `defaults`."""
-    keys = path.replace("<pool>", "language").split(".")
-    if keys[0] == "pools" and len(keys) > 2:
-        keys = ["defaults", *keys[2:]]
-    at: Any = VALUES
-    for key in keys:
-        if not isinstance(at, dict) or key not in at:
-            return False
-        at = at[key]
-    return True
-
-
 NAMED = sorted(
     {
         name
@@ -70,7 +54,7 @@ NAMED = sorted(
 
 @pytest.mark.parametrize("name", NAMED)
 def test_values_that_it_names_exist(name: str) -> None:
-    assert known(name) or known(f"defaults.{name}")
+    assert is_value(name) or is_value(f"defaults.{name}")
 
 
 def test_it_names_the_values_that_matter() -> None:
