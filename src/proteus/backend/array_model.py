@@ -7,7 +7,6 @@ to the server; `clock_output`, an output (B, 2): its batch begun and done, monot
 from __future__ import annotations
 
 import json
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
+
+from proteus.backend.startup import be_nicer, device_of
 
 Arrays = dict[str, NDArray[Any]]  # by name
 Run = Callable[[Arrays], Arrays]
@@ -34,10 +35,9 @@ class ArrayModel(ABC):
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
-        _be_nicer(int(parameters.get("nice", "0")))
+        be_nicer(int(parameters.get("nice", "0")))
         path = Path(args["model_repository"], args["model_version"], config.get("default_model_filename") or self.file)
-        device = int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else None
-        self.program = self.open(path, parameters, device)
+        self.program = self.open(path, parameters, device_of(args))
         self.inputs, self.outputs = _types(config["input"]), _types(config["output"])
         self.batched, self.clock_output = config["max_batch_size"] > 0, parameters.get("clock_output")
 
@@ -76,12 +76,6 @@ class ArrayModel(ABC):
     def _response(self, results: Any) -> Any:
         tensors = [pb_utils.Tensor(name, result) for name, result in zip(self.outputs, results, strict=True)]
         return pb_utils.InferenceResponse(tensors)
-
-
-def _be_nicer(by: int) -> None:
-    nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, 19)
-    for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each; new ones inherit it
-        os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def _types(tensors: list[dict[str, Any]]) -> dict[str, Any]:

@@ -6,14 +6,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from proteus.deployment import Deployment
+if TYPE_CHECKING:
+    from proteus.deployment import Deployment
 
 LEAST_PRIORITY = 19  # as Unix counts: the higher, the later
 
 
 def load_deployment(args: Mapping[str, str]) -> Deployment:
     """The deployment that the model's config.pbtxt names, relative to the model repository."""
+    from proteus.deployment import Deployment  # with pydantic, which a stub that runs a graph alone needs not
+
     parameters = json.loads(args["model_config"])["parameters"]
     repository = Path(args["model_repository"]).parent
     return Deployment.load(repository / parameters["deployment"]["string_value"])
