@@ -18,6 +18,7 @@ from proteus.contract_draw import DRAW_MODELS
 from proteus.errors import ProteusError
 from proteus.limits import Count, Denoiser, DrawLimits, LimitTables, Section
 from proteus.limits_cache import EncoderCache, MediaCache
+from proteus.limits_gateway import Gateway
 from proteus.limits_gpu import EncoderPool, Gpu
 
 Pool = Literal["all", "encoder", "language", "draw"]
@@ -93,6 +94,7 @@ class Deployment(LimitTables):
     denoiser: Denoiser | None = None
     gpu: Gpu | None = None
     encoder_pool: EncoderPool | None = None
+    gateway: Gateway | None = None
 
     _file: Path = PrivateAttr(default=Path("deployment.toml"))
 

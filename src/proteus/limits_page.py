@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from proteus.limits import DrawTables, LimitTables, Section
 from proteus.limits_cache import CacheTables
+from proteus.limits_gateway import GatewayTables
 from proteus.limits_gpu import HostTables
 from proteus.limits_published import Contract, DrawContract
 
@@ -25,6 +26,7 @@ UNITS: Mapping[str, str] = {
     "tokens": "tokens",
     "flops": "FLOP",
 }
+TABLES = (LimitTables, CacheTables, DrawTables, HostTables, GatewayTables)
 BOUNDS = (("exclusiveMinimum", ">"), ("minimum", "≥"), ("maximum", "≤"))
 
 
@@ -85,7 +87,7 @@ def markdown() -> str:
     offered = {f"{table.name}.{entry.key}" for table in told for entry in table.entries}
     parts = [
         "# Limits of a deployment",
-        "Generated from `limits.py`, `limits_cache.py` and `limits_gpu.py` "
+        "Generated from `limits.py`, `limits_cache.py`, `limits_gpu.py` and `limits_gateway.py` "
         "(`python -m proteus.limits_page > docs/limits.md`); a test compares.",
         "The tables of the deployment file that state limits; `deployments/demo.toml` shows every key with a number. "
         "A request over a limit is refused with the key and the number.",
@@ -94,9 +96,9 @@ def markdown() -> str:
         "`Client.contract()` read it. `fetch.enabled` is published besides: whether any host is allowed.",
         "`[draw]` and `[denoiser]` with all below them may be left out where nothing is drawn, and "
         "`[encoder_cache.redis]` where servers share nothing. `[gpu]` with all below it is for hosts with GPUs, "
-        "`[encoder_pool]` for fleets whose pictures are encoded by servers of their own.",
+        "`[encoder_pool]` for fleets whose pictures are encoded by servers of their own, and `[gateway]` for the gateway.",
     ]
-    for table in (*described(LimitTables), *described(CacheTables), *described(DrawTables), *described(HostTables)):
+    for table in (table for tables in TABLES for table in described(tables)):
         rows = ["| key | value | unit | meaning | published |", "|---|---|---|---|---|"]
         for entry in table.entries:
             is_offered = "yes" if f"{table.name}.{entry.key}" in offered else "no"

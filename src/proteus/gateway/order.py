@@ -1,0 +1,68 @@
+"""The nouns of the gateway: who asks, what is sent to a server, and what is known of a request while it is here."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proteus.client.wire import Model
+from proteus.cost.vector import ResourceVector
+from proteus.limits import LatencyClass
+from proteus.limits_gateway import PoolName
+from proteus.stages import Stopwatch
+
+SERVED, CLIENT_GONE = "served", "client_gone"  # outcomes beside the codes of errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """Whose requests they are. `None` in a limit is no limit."""
+
+    name: str
+    cache_scope: str
+    models: frozenset[str] | None = None  # allowed; None: all
+    weight: int = 1  # of its share, while others want as well
+    in_flight: Mapping[str, int] = field(default_factory=dict)  # resource of the vector -> held at once
+    per_second: Mapping[str, int] = field(default_factory=dict)  # resource -> used in a second, on average
+    burst_s: float = 10.0  # seconds of `per_second` that may be used at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A request as a server gets it, its exact cost known; nothing is sent yet.
+
+    The document names tenant, cache scope and request id; `sent` is stamped when it goes.
+    """
+
+    message: Any  # the `ModelInferRequest` for `door`
+    door: Model
+    model: str  # as clients name it
+    pool: PoolName
+    light: bool = False  # goes to the servers of the light model
+    tenant: Tenant
+    request_id: str
+    latency_class: LatencyClass
+    resources: ResourceVector
+    price: float  # the most that it can come to, in [gateway.prices] currency
+    deadline_s: float | None = None  # to be started, on the monotonic clock
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """One HTTP request, filled in on its way; the metering log is written from it."""
+
+    path: str
+    address: str  # of the peer
+    request_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    watch: Stopwatch = field(default_factory=Stopwatch)  # the gateway's own stages
+    tenant: Tenant | None = None
+    order: Order | None = None
+    server: str = ""  # that answered
+    retries: int = 0
+    report: Mapping[str, Any] | None = None  # the server's, as docs/contract.md tells it
+    price: float = 0.0  # of what was used
+    moderation: str = ""  # verdicts, where anything but allowed
+    outcome: str = SERVED
+    status: int = 0

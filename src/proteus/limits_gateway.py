@@ -1,0 +1,174 @@
+"""The gateway's tables of the deployment file: whom it listens to, where requests go, what they cost, what is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from proteus.limits import Count, NotNegative, Section
+from proteus.limits_gpu import MAX_PORT
+
+PoolName = Literal["text", "picture", "draw"]
+ADDRESS = r"^[A-Za-z0-9._-]+:[0-9]{1,5}$"
+NoLess = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ServerAddress(Section):
+    """One server, or a name behind which there are several: every address of the name is a server of its own."""
+
+    grpc: str = Field(pattern=ADDRESS, description="`host:port` of its gRPC port")
+    health: str | None = Field(
+        None, pattern=ADDRESS, description="`host:port` of `proteus serve --health-port`; none: Triton is asked"
+    )
+
+    @field_validator("grpc", "health")
+    @classmethod
+    def port_is_one(cls, address: str | None) -> str | None:
+        if address is not None and not 1 <= int(address.rpartition(":")[2]) <= MAX_PORT:
+            raise ValueError(f"{address} has no port from 1 to {MAX_PORT:,}")
+        return address
+
+
+Servers = Annotated[list[ServerAddress], Field(min_length=1)]
+
+
+class GatewayPools(Section):
+    """Which servers answer what; one server may be in all of them."""
+
+    text: Servers = Field(description="requests without pictures")
+    picture: Servers = Field(description="requests with pictures")
+    draw: Servers = Field(description="requests to draw")
+
+    def named(self) -> tuple[tuple[PoolName, list[ServerAddress]], ...]:
+        return ("text", self.text), ("picture", self.picture), ("draw", self.draw)
+
+
+class GatewayHttp(Section):
+    """What a client may do to a connection. All of it is refused or cut off beyond."""
+
+    hosts: list[str] = Field(description="names in the Host header; `*` is any")
+    max_connections: Count = Field(description="open at once; one more is refused")
+    max_connections_per_address: Count = Field(description="of one network address")
+    max_header_bytes: Count = Field(description="request line and headers")
+    header_timeout_ms: Count = Field(description="until the headers are whole")
+    max_body_bytes: Count = Field(description="of one request, counted while it is read")
+    body_idle_timeout_ms: Count = Field(description="between two pieces of a body")
+    body_timeout_ms: Count = Field(description="for the whole body")
+    send_timeout_ms: Count = Field(description="that a client does not read what it is sent")
+    keep_alive_ms: Count = Field(description="between two requests of a connection")
+    max_json_depth: Count = Field(description="brackets within each other")
+    max_bad_keys_per_minute: Count = Field(
+        description="of one network address; after that, none of its keys is looked at"
+    )
+
+
+class GatewayQueue(Section):
+    """Requests that wait at the gateway, where their pool has no room."""
+
+    max_open_requests: Count = Field(description="read and not yet ended, waiting ones too")
+    max_open_bytes: Count = Field(description="of their bodies and pictures")
+    max_waiting: Count = Field(
+        description="in one pool; of a tenant that waits with most of them, the newest is refused"
+    )
+    max_wait_ms: Count = Field(description="for room in a pool")
+
+
+class GatewayRouting(Section):
+    """How servers are watched and chosen."""
+
+    health_interval_ms: Count = Field(description="between two questions to a server")
+    health_timeout_ms: Count = Field(description="of one question")
+    suspect_ms: Count = Field(
+        description="that a server which broke a connection gets nothing new, unless it says it is well"
+    )
+    max_retries: NotNegative = Field(description="on other servers, of a request of whose answer nothing was sent")
+    answer_timeout_ms: Count = Field(description="for a whole answer, waiting included")
+    drain_ms: Count = Field(description="for open requests, when the gateway is told to stop")
+
+
+class LightModel(Section):
+    """A smaller model beside this deployment's own, for `model: "auto"`."""
+
+    deployment: str = Field(description="its deployment file; its name is the model's")
+    servers: Servers = Field(description="that serve it")
+
+
+class AutoRule(Section):
+    """Which model and tier `model: "auto"` takes. docs/gateway.md states the rule."""
+
+    light_max_pixels: Count = Field(description="of all pictures of a question that the light model may have")
+    low_max_pixels: Count = Field(description="of a picture whose kind of question is answered as well in tier `low`")
+    max_price: NoLess = Field(description="of a question: above it, the tier goes down; 0 is no limit")
+
+
+class Prices(Section):
+    """What is charged, in one currency. A request's price is reported and metered, nothing is collected."""
+
+    currency: str = Field(pattern=r"^[A-Z]{3}$", description="ISO 4217")
+    per_thousand_text_tokens: NoLess = Field(description="of the prompt, not cached")
+    per_thousand_visual_tokens: NoLess = Field(description="of the prompt, not cached")
+    per_thousand_cached_tokens: NoLess = Field(description="of the prompt, from the prefix cache")
+    per_thousand_output_tokens: NoLess = Field(description="of all answers")
+    per_picture: NoLess = Field(description="read, whatever its size")
+    per_drawn_picture: NoLess = Field(description="drawn, whatever its size")
+    per_million_token_passes: NoLess = Field(description="latent tokens x evaluations of the denoiser")
+
+
+class Metering(Section):
+    """One line of JSON for each request: its resource vector and stage times, never its content."""
+
+    path: str = Field(description="of the file, relative to the deployment file")
+    max_bytes: Count = Field(description="of one file, then a new one is begun")
+    max_files: Count = Field(description="older ones are removed")
+
+
+class Moderation(Section):
+    """A check before encoding and after generation. docs/moderation.md is its contract."""
+
+    entry_point: str = Field("", description="name in the group `proteus.moderation`; none: `url`")
+    url: str = Field("", description="an HTTP endpoint; none: `entry_point`")
+    before: bool = Field(description="prompts and pictures, before anything is encoded")
+    after: bool = Field(description="answers and drawn pictures, before they are sent")
+    timeout_ms: Count = Field(description="of one check")
+    on_failure: Literal["refuse", "allow"] = Field(description="of the check itself: fail-closed or fail-open")
+    max_at_once: Count = Field(description="checks under way")
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> Moderation:
+        if bool(self.entry_point) == bool(self.url):
+            raise ValueError("give entry_point or url, one of both")
+        return self
+
+
+class Gateway(Section):
+    """The OpenAI-compatible door for everyone, `proteus gateway`."""
+
+    tenants: str | None = Field(
+        None, description="file of tenants and their keys, relative to this one; none: no keys, loopback only"
+    )
+    http: GatewayHttp = Field(description="What a client may do to a connection.")
+    queue: GatewayQueue = Field(description="Requests that wait at the gateway.")
+    pools: GatewayPools = Field(description="Which servers answer what.")
+    routing: GatewayRouting = Field(description="How servers are watched and chosen.")
+    auto: AutoRule = Field(description='What `model: "auto"` takes.')
+    light: LightModel | None = Field(None, description="A smaller model beside it.")
+    prices: Prices = Field(description="What is charged.")
+    metering: Metering | None = Field(None, description="A line for each request; none: nothing is written.")
+    moderation: Moderation | None = Field(None, description="A check before and after; none: nothing is checked.")
+
+    def servers(self) -> Iterator[ServerAddress]:
+        """Each once, those of the light model included."""
+        seen = set()
+        light = [] if self.light is None else self.light.servers
+        for server in (*(one for _, servers in self.pools.named() for one in servers), *light):
+            if server.grpc not in seen:
+                seen.add(server.grpc)
+                yield server
+
+
+class GatewayTables(Section):
+    """The tables of a deployment file for the gateway."""
+
+    gateway: Gateway | None = Field(None, description="The OpenAI-compatible door for everyone.")
