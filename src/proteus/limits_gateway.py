@@ -1,4 +1,4 @@
-"""The gateway's tables of the deployment file: whom it listens to, where requests go, what they cost, what is checked."""
+"""The gateway's tables of the deployment file: clients, pools of servers, prices, what is checked."""
 
 from __future__ import annotations
 

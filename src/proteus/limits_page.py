@@ -96,7 +96,7 @@ def markdown() -> str:
         "`Client.contract()` read it. `fetch.enabled` is published besides: whether any host is allowed.",
         "`[draw]` and `[denoiser]` with all below them may be left out where nothing is drawn, and "
         "`[encoder_cache.redis]` where servers share nothing. `[gpu]` with all below it is for hosts with GPUs, "
-        "`[encoder_pool]` for fleets whose pictures are encoded by servers of their own, and `[gateway]` for the gateway.",
+        "`[encoder_pool]` for fleets whose pictures are encoded by servers of their own, `[gateway]` for the gateway.",
     ]
     for table in (table for tables in TABLES for table in described(tables)):
         rows = ["| key | value | unit | meaning | published |", "|---|---|---|---|---|"]

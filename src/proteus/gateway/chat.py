@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: a document in OpenAI's words to an order, and a server's events to chunks or a completion."""
+"""POST /v1/chat/completions: a document in OpenAI's words to an order, a server's events to chunks or a completion."""
 
 from __future__ import annotations
 

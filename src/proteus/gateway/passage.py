@@ -15,7 +15,7 @@ class Passage:
         self._router = router
 
     async def messages(self, visit: Visit, order: Order) -> AsyncGenerator[Any, None]:
-        """The messages of the server that answers; closing it stops the request there. Raises ProteusError or ClientError."""
+        """Of the server that answers; closing it stops the request there. Raises ProteusError or ClientError."""
         visit.order = order
         async with aclosing(self._router.messages(visit, order)) as messages:
             async for message in messages:
