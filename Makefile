@@ -4,12 +4,13 @@ JOBS ?= 2
 BIN := .venv/bin
 SERVE := .venv/.serve
 DEV := .venv/.dev
+BROWSER := tests/gateway_page/node_modules/.package-lock.json
 ORACLE := .venv/.oracle
 TOOLS := .venv/.tools
 CHECKED := src tests export client perf model_repository docker
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo serve train train-draw export check-tensorrt check-deploy test-gpu eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak probe-caches lock clean clean-all
+.PHONY: help setup setup-dev demo serve train train-draw export check-tensorrt check-deploy test-gateway test-gpu eval eval-draw configs lint format types test test-fast oracle docs-plots perf-engine perf-storm perf-prefix perf-draw curve-draw perf perf-peers curve-ask replay soak perf-gateway probe-caches lock clean clean-all
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
@@ -39,8 +40,8 @@ setup-dev: $(DEV)  ## Add torch, transformers and the test tools to .venv
 demo: $(SERVE)  ## Start a server, ask about three pictures, draw one, print usage and stage times, stop
 	@$(BIN)/proteus demo
 
-serve: $(SERVE)  ## Serve deployments/demo.toml, or DEPLOYMENT=FILE, until Ctrl-C
-	@$(BIN)/proteus serve $(if $(DEPLOYMENT),--deployment $(DEPLOYMENT))
+serve: $(SERVE)  ## Serve deployments/demo.toml, or DEPLOYMENT=FILE, until Ctrl-C; page and OpenAI API on port 8090
+	@$(BIN)/proteus serve --gateway-port 8090 $(if $(DEPLOYMENT),--deployment $(DEPLOYMENT))
 
 train: $(DEV)  ## Train the demo checkpoint on drawn pictures; goes on where it was stopped
 	@$(BIN)/python -m export.train
@@ -63,6 +64,14 @@ check-tensorrt: $(DEV)  ## Build every graph with its profiles by TensorRT for R
 
 check-deploy: $(TOOLS)  ## Lint images and Compose files, render and check the Helm chart; no engine or cluster needed
 	@$(BIN)/python -m pytest -q tests/docker
+
+test-gateway: $(DEV) $(BROWSER)  ## The gateway by OpenAI's SDKs for Python and JavaScript, curl, a browser and a long fuzz; needs node 20
+	@$(BIN)/python -m pytest tests/gateway tests/server -k "gateway"
+	@PROTEUS_FUZZ_EXAMPLES=200 $(BIN)/python -m pytest tests/gateway/test_fuzz.py
+	@$(BIN)/python tests/gateway_page/run
+
+$(BROWSER): tests/gateway_page/package-lock.json
+	@npm ci --prefix tests/gateway_page --ignore-scripts --no-audit --no-fund
 
 test-gpu: $(DEV)  ## Tests that need an NVIDIA GPU, with TensorRT and TensorRT-LLM where they are installed
 	@$(BIN)/python -m pytest -m gpu
@@ -110,6 +119,9 @@ perf-draw: $(DEV)  ## Pictures per second against a serial diffusers pipeline an
 
 curve-draw: $(DEV)  ## Quality of drawn pictures against their cost, by steps and guidance: plot and table
 	@$(BIN)/python -m perf.curve_draw
+
+perf-gateway: $(DEV)  ## What the gateway adds to a request, idle streams, a restart under load: table and plot
+	@$(BIN)/python -m perf.gateway
 
 perf: $(DEV)  ## perf_analyzer against every model, with real pictures: table and plot
 	@$(BIN)/python -m perf.profile
