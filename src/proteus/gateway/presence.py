@@ -29,6 +29,11 @@ Headers = list[tuple[bytes, bytes]]
 log = logging.getLogger(__name__)
 
 
+def as_json(document: Any) -> bytes:
+    """As all of the gateway's answers are written."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 class ClientGone(Exception):
     """Nobody is there to be answered."""
 
@@ -43,7 +48,10 @@ class Out:
         self._ended = False
 
     async def json(self, document: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        await self.whole(as_json(document), status=status, headers=headers)
+
+    async def whole(self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """A JSON document that is bytes already."""
         more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         await self._start(
             status, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *more]
@@ -52,11 +60,14 @@ class Out:
 
     async def event(self, document: Any, *, name: str | None = None) -> None:
         """One server-sent event; the first one opens the stream."""
+        await self.event_of(as_json(document), name=name)
+
+    async def event_of(self, body: bytes, *, name: str | None = None) -> None:
+        """An event whose JSON document is bytes already."""
         if not self.status:
             await self.begin_events()
-        head = f"event: {name}\n" if name else ""
-        data = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        await self._write(f"{head}data: {data}\n\n".encode(), more=True)
+        head = f"event: {name}\n".encode() if name else b""
+        await self._write(b"".join((head, b"data: ", body, b"\n\n")), more=True)
 
     async def begin_events(self) -> None:
         await self._start(
@@ -64,8 +75,12 @@ class Out:
         )
 
     async def done(self) -> None:
-        """Ends a stream as OpenAI's do."""
+        """Ends a stream as OpenAI's chat does."""
         await self._write(b"data: [DONE]\n\n", more=False)
+
+    async def end(self) -> None:
+        """Ends a stream without a word, as that of pictures does."""
+        await self._write(b"", more=False)
 
     async def error(self, error: Exception) -> int:
         """The status that it stands for; in a stream that has begun it is its last event."""
