@@ -29,6 +29,7 @@ class ProteusError(Exception):
 
     code = "internal"
     http_status = 500
+    param: str | None = None  # path of the field that is meant, where it is one field: `messages[0].content`
 
     def __init__(self, what: str, *, limit: str | None = None, fix: str | None = None) -> None:
         parts = [f"{self.code}: {what}"]

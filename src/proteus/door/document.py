@@ -78,7 +78,23 @@ def parse(kind: type[Parsed], document: bytes, limit: DocumentLimit) -> Parsed:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise _translate(error) from error
+        raise _refusal(error) from error
+
+
+def check(kind: type[Parsed], document: object) -> Parsed:
+    """The same of a document whose JSON is read already; its strings, Unicode all, are kept and not copied."""
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        raise _refusal(error) from error
+
+
+def _refusal(error: ValidationError) -> InvalidRequest:
+    """Its `param` is the field of the first mistake."""
+    refusal = _translate(error)
+    if error.error_count() <= MAX_MISTAKES:
+        refusal.param = shorten(_path(error.errors(include_url=False)[0]["loc"])) or None
+    return refusal
 
 
 def _translate(error: ValidationError) -> InvalidRequest:

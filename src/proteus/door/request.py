@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag
 
-from proteus.door.document import MAX_WHOLE, Asked, DocumentLimit, Part, parse
+from proteus.door.document import MAX_WHOLE, Asked, DocumentLimit, Part, check, parse
 from proteus.errors import InvalidRequest
 from proteus.language.sampling import MAX_BIASES, Bias, IdAsText, Penalty
 from proteus.limits import TextLimits, TierName
@@ -89,6 +89,13 @@ class ChatRequest(Asked):
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
         """Raises InvalidRequest naming the field, its value, the limit and the fix."""
         request = parse(cls, document, document_limit(limits))
+        request._check(limits)
+        return request
+
+    @classmethod
+    def of(cls, document: object, limits: TextLimits) -> Self:
+        """The same of a document whose JSON is read already, whatever its size. Raises InvalidRequest."""
+        request = check(cls, document)
         request._check(limits)
         return request
 

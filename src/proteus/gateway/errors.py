@@ -61,10 +61,14 @@ class UnsupportedMediaType(ProteusError):
 
 
 class UnsupportedField(ProteusError):
-    """`param` is the field's path, as in `messages[0].name`."""
-
     code = "unsupported_field"
     http_status = 422
+
+    def __init__(
+        self, what: str, *, param: str | None = None, limit: str | None = None, fix: str | None = None
+    ) -> None:
+        super().__init__(what, limit=limit, fix=fix)
+        self.param = param
 
 
 class ContentRefused(ProteusError):
