@@ -26,6 +26,30 @@ def test_what_fits_starts_at_once_and_the_rest_when_it_is_released() -> None:
     assert desk.admission.ledger.held == ResourceVector(requests=1)
 
 
+def test_room_for_more_servers_serves_more_and_what_is_held_stays_when_there_are_fewer() -> None:
+    desk = desk_of(PIXELS)
+    first, second, third = (desk.submit(decoded_pixels=60) for _ in range(3))
+    text = desk.submit("text", requests=1)
+    assert [second.waiting, third.waiting, text.waiting] == [True, True, False]
+    desk.admission.resize(2)
+    assert is_held(second) and is_held(third)
+    desk.admission.resize(1)
+    assert is_held(third) and is_held(desk.submit("text", requests=1))
+    late = desk.submit(decoded_pixels=60)
+    for ticket in (first, second):
+        release(ticket)
+        assert late.waiting
+    release(third)
+    assert is_held(late)
+
+
+def test_a_request_must_fit_one_server_of_several() -> None:
+    desk = desk_of(PIXELS)
+    desk.admission.resize(3)
+    with pytest.raises(MediaTooLarge, match="decoded_pixels = 100"):
+        desk.submit(decoded_pixels=101)
+
+
 def test_what_is_over_the_limit_of_a_request_is_refused_whatever_is_free() -> None:
     desk = desk_of(Resources(), request=Resources(frames=8))
     with pytest.raises(MediaTooLarge, match=r"frames = 9; limit: \[admission.request\] frames = 8"):

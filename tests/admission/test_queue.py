@@ -148,3 +148,34 @@ def test_a_tenant_that_comes_back_before_it_is_paid_for_is_not_forgotten_while_i
         queue.admit(next(ticket for _, ticket in queue.firsts() if ticket is not back))
     assert first_of(queue) is back
     queue.admit(back)
+
+
+def weighted(**weights: int) -> FairQueue[Ticket]:
+    """Each tenant has 60 waiting."""
+    queue = FairQueue[Ticket]()
+    for tenant, weight in weights.items():
+        for _ in range(60):
+            queue.add(ticket_of(tenant), weight=weight)
+    return queue
+
+
+def test_shares_are_as_the_weights() -> None:
+    assert Counter(admit(weighted(heavy=3, light=1), 40)) == pytest.approx({"heavy": 30, "light": 10}, abs=1)
+
+
+@pytest.mark.parametrize("weight", [1, 10])
+def test_a_heavy_tenant_that_has_waited_does_not_hold_up_one_that_comes_late(weight: int) -> None:
+    queue = weighted(heavy=10, light=1)
+    admit(queue, 33)
+    late = ticket_of("late")
+    queue.add(late, weight=weight)
+    assert "late" in admit(queue, 12)
+
+
+def test_a_weight_changes_once_its_tenant_waits_for_nothing() -> None:
+    queue = queue_of(ticket_of("ann"), *(ticket_of("bob") for _ in range(30)))
+    queue.add(ticket_of("ann"), weight=9)
+    admit(queue, 4)
+    for _ in range(20):
+        queue.add(ticket_of("ann"), weight=9)
+    assert Counter(admit(queue, 20))["ann"] == pytest.approx(18, abs=1)

@@ -17,7 +17,7 @@ from proteus.admission.heap import Heap
 from proteus.admission.ledger import Ledger
 from proteus.admission.queue import FairQueue, Ticket
 from proteus.errors import DeadlineExceeded, ProteusError, QueueFull
-from proteus.limits import AdmissionLimits, ClassQueue, DrawAdmission, LatencyClass
+from proteus.limits import AdmissionLimits, ClassQueue, DrawAdmission, LatencyClass, Resources
 
 FULL_COST = 1.0  # of a request that takes all of some resource
 
@@ -31,6 +31,14 @@ class Snapshot:
     queued: Mapping[LatencyClass, int]
     admitted: Mapping[LatencyClass, int]  # since the start
     refused: Mapping[str, int]  # by error code, and `cancelled` for those that left while waiting; since the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Where the deployment file says how many may wait and for how long, as errors name it."""
+
+    max_queue: str  # `{}` is the latency class
+    max_wait_ms: str
 
 
 class _Class:
@@ -56,9 +64,11 @@ class Admission:
         *,
         clock_s: Callable[[], float],
         settled: Callable[[Ticket], None],
+        keys: Keys | None = None,
     ) -> None:
         self._limits = limits
-        self._table = "admission" if isinstance(limits, AdmissionLimits) else "draw.admission"
+        self._table = table = "admission" if isinstance(limits, AdmissionLimits) else "draw.admission"
+        self._keys = keys or Keys(max_queue=f"[{table}.queues] {{}}.max_queue", max_wait_ms=f"[{table}] max_wait_ms")
         self._clock_s = clock_s
         self._settled = settled
         max_wait_s = limits.max_wait_ms / 1000
@@ -95,6 +105,10 @@ class Admission:
         """Refuses those whose time is over, then admits all that may go. Called after whatever frees something."""
         self._advance(self._clock_s())
 
+    def resize(self, times: int) -> None:
+        """Room for so many times the capacity, each of which takes a request by itself: so many servers."""
+        self.ledger.resize(Resources(**{name: limit * times for name, limit in self._limits.capacity.named()}))
+
     def next_expiry_s(self) -> float | None:
         """When `advance` has to be called next if nothing is freed before; None while nobody waits."""
         ticket = self._expiries.first()
@@ -119,7 +133,7 @@ class Admission:
         if not one.queue:
             one.drain.begin(now_s)
             one.finish_v = max(one.finish_v, self._virtual)
-        one.queue.add(ticket)
+        one.queue.add(ticket, weight=ask.weight)
         self._expiries.add(ticket, order=ticket.expires_s, number=ticket.number)
         self._advance(now_s)
         if ticket.waiting and len(one.queue) > one.limits.max_queue:
@@ -141,7 +155,7 @@ class Admission:
         leaving = one.queue.to_give_way(newest)
         error = QueueFull(
             f"{one.limits.max_queue:,} requests wait already",
-            limit=f"[{self._table}.queues] {newest.ask.latency_class}.max_queue = {one.limits.max_queue:,}",
+            limit=f"{self._keys.max_queue.format(newest.ask.latency_class)} = {one.limits.max_queue:,}",
             retry_after_s=one.drain.send_away(now_s),
         )
         self._take_out(leaving)
@@ -214,6 +228,6 @@ class Admission:
         own = ticket.expires_s == ticket.ask.deadline_s
         return DeadlineExceeded(
             f"not started after {(now_s - ticket.arrived_s) * 1e3:,.0f} ms of waiting",
-            limit="the request's deadline" if own else f"[{self._table}] max_wait_ms = {self._limits.max_wait_ms:,}",
+            limit="the request's deadline" if own else f"{self._keys.max_wait_ms} = {self._limits.max_wait_ms:,}",
             fix="try again later, or allow more time" if own else "try again later",
         )

@@ -30,6 +30,7 @@ class Ask:
     tenant: str
     model: str  # named in refusals; all models of a deployment share one ledger
     deadline_s: float | None = None  # on admission's clock
+    weight: int = 1  # of the tenant's share, while others wait as well
 
     def __post_init__(self) -> None:
         for name, value in self.vector.named():

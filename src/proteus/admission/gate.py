@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from proteus.admission.admission import Admission, Snapshot
+from proteus.admission.admission import Admission, Keys, Snapshot
 from proteus.admission.ask import Ask
 from proteus.admission.ledger import Reservation
 from proteus.admission.queue import Ticket
@@ -19,10 +19,14 @@ class Gate:
     """For one event loop and one process. `clock_s` must run as fast as the loop's own; deadlines are on it."""
 
     def __init__(
-        self, limits: AdmissionLimits | DrawAdmission, *, clock_s: Callable[[], float] = time.monotonic
+        self,
+        limits: AdmissionLimits | DrawAdmission,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        keys: Keys | None = None,
     ) -> None:
         self._clock_s = clock_s
-        self._admission = Admission(limits, clock_s=clock_s, settled=self._settled)
+        self._admission = Admission(limits, clock_s=clock_s, settled=self._settled, keys=keys)
         self._turns: dict[Ticket, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0  # when it rings
@@ -36,6 +40,10 @@ class Gate:
         ticket = self._admission.submit(ask)
         with await self._reservation(ticket) as reservation:
             yield reservation
+
+    def resize(self, times: int) -> None:
+        """Room for so many times the capacity."""
+        self._admission.resize(times)
 
     def snapshot(self) -> Snapshot:
         """Figures for metrics."""

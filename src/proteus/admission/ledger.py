@@ -65,7 +65,16 @@ class Ledger:
     def short(self, vector: ResourceVector) -> frozenset[str]:
         """Names of the resources of which not enough is free for `vector`; none: it can be reserved."""
         held = self.held
-        return frozenset(name for name, limit in self._capacity if getattr(held, name) + getattr(vector, name) > limit)
+        return frozenset(
+            name
+            for name, limit in self._capacity
+            if (needed := getattr(vector, name)) and getattr(held, name) + needed > limit
+        )
+
+    def resize(self, capacity: Resources) -> None:
+        """From now on: what is held stays, and what comes waits until all of it fits."""
+        self._capacity = tuple(capacity.named())
+        self._freed()
 
     def can_reserve(self, vector: ResourceVector) -> bool:
         """Whether `reserve` would succeed now."""
@@ -105,7 +114,7 @@ class Ledger:
         total = sum((reservation.vector for reservation in self._open), NOTHING)
         if total != self.held:
             raise RuntimeError(f"reservations add up to {total}, the ledger holds {self.held}")
-        if over := self.short(NOTHING):
+        if over := [name for name, limit in self._capacity if getattr(self.held, name) > limit]:
             raise RuntimeError(f"over capacity: {', '.join(sorted(over))}")
 
     def _must_be_open(self, reservation: Reservation) -> None:

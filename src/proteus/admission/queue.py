@@ -1,7 +1,7 @@
 """The waiting requests of one latency class: first in, first out within a tenant, fair by cost between tenants.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) on the dominant share: the head of each tenant has a start
-tag, the least goes first, and being admitted moves its tenant's next tag on by its cost. Knows nothing of the ledger.
+tag, the least goes first, and being admitted moves its tenant's next tag on by cost / weight. Knows no ledger.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Ticket:
 @dataclass(slots=True, eq=False)
 class _Tenant(Generic[Item]):
     name: str
+    weight: int = 1  # of its share, while it waits
     finish_v: float = 0.0  # tag at which what was admitted of it is paid for
     tickets: OrderedDict[Item, None] = field(default_factory=OrderedDict)  # unlike dict, finds its first in O(1)
 
@@ -77,7 +78,7 @@ class _Lengths(Generic[Item]):
     def __init__(self) -> None:
         self._with: defaultdict[int, OrderedDict[_Tenant[Item], None]] = defaultdict(OrderedDict)
         self._most = 0
-        self.num_tenants = 0  # that have any
+        self.weight = 0  # of all tenants that have any
 
     def move(self, tenant: _Tenant[Item], before: int, after: int) -> None:
         if before:
@@ -86,7 +87,7 @@ class _Lengths(Generic[Item]):
                 del self._with[before]
         if after:
             self._with[after][tenant] = None
-        self.num_tenants += bool(after) - bool(before)
+        self.weight += tenant.weight * (bool(after) - bool(before))
         if after > self._most or self._most not in self._with:
             self._most = after
 
@@ -123,9 +124,11 @@ class FairQueue(Generic[Item]):
             if (ticket := heads.first()) is not None:
                 yield heads.order_of(ticket), ticket
 
-    def add(self, ticket: Item) -> None:
-        """Puts `ticket` behind the others of its tenant."""
+    def add(self, ticket: Item, *, weight: int = 1) -> None:
+        """Puts `ticket` behind the others of its tenant, whose `weight` changes only while it waits for nothing."""
         tenant = self._tenants.setdefault(ticket.tenant, _Tenant(ticket.tenant))
+        if not tenant.tickets:
+            tenant.weight = weight
         ticket.arrived_v = self._virtual
         tenant.tickets[ticket] = None
         self._size += 1
@@ -142,13 +145,13 @@ class FairQueue(Generic[Item]):
     def admit(self, ticket: Item) -> None:
         """Takes out a head and charges its tenant.
 
-        Virtual time moves on by at least cost / waiting tenants, so that tenants that keep coming new, each starting at
-        the virtual time, cannot hold back one whose tag is later.
+        Virtual time moves on by at least cost / weight of all waiting tenants, so that tenants that keep coming new,
+        each starting at the virtual time, cannot hold back one whose tag is later.
         """
         tenant = self._tenants[ticket.tenant]
         start_v = self._start_of(tenant, ticket)
-        tenant.finish_v = start_v + ticket.cost
-        self._virtual = max(start_v, self._virtual + ticket.cost / self._by_length.num_tenants)
+        tenant.finish_v = start_v + ticket.cost / tenant.weight
+        self._virtual = max(start_v, self._virtual + ticket.cost / self._by_length.weight)
         self._take(ticket)
         self._forget()
 
