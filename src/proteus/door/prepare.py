@@ -94,7 +94,13 @@ class Preparation:
             with timeline.ingress("fetch"):
                 fetched = await self._fetch(numbers, parsed.deadline_s)
         threads = self._for_media if parsed.places else self._for_text
-        return await in_thread(threads, lambda: self._plan(parsed, fetched, timeline))
+        return await in_thread(threads, lambda: self.plan(parsed, fetched, timeline))
+
+    def looked_at(self, request: ChatRequest, attached: Sequence[bytes], deadline_s: float | None) -> Parsed:
+        """A document with the pictures beside it; raises InvalidRequest and MediaTooLarge."""
+        _check_ids(request, self._vocab_size)
+        places = sources(request.messages, attached, self._deployment.image)
+        return Parsed(request=request, places=places, deadline_s=deadline_s)
 
     def _parse(self, call: Call, timeline: Timeline) -> Parsed:
         with timeline.ingress("parse"):
@@ -102,12 +108,7 @@ class Preparation:
             request = ChatRequest.parse(call.document, self._deployment.text)
             if request.sent is not None and request.sent.clock == clock_name():
                 timeline.sent(request.sent.ns)
-            _check_ids(request, self._vocab_size)
-            return Parsed(
-                request=request,
-                places=sources(request.messages, call.attached, self._deployment.image),
-                deadline_s=call.deadline_s(request, timeline.start_s),
-            )
+            return self.looked_at(request, call.attached, call.deadline_s(request, timeline.start_s))
 
     async def _fetch(self, numbers: Mapping[str, int], deadline_s: float | None) -> Mapping[str, bytes]:
         """Each URL once, all at the same time; the first that fails ends the others, and so does the deadline."""
@@ -122,7 +123,8 @@ class Preparation:
         except ProteusError as error:
             raise error.about(f"picture {number}") from error
 
-    def _plan(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> Prepared:
+    def plan(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> Prepared:
+        """In the thread that asks; `fetched` holds what came by URL. Raises as `prepare` does."""
         request = parsed.request
         with timeline.ingress("plan"):
             numbered = enumerate(parsed.places, start=1)

@@ -89,17 +89,18 @@ class ChatRequest(Asked):
     def parse(cls, document: bytes, limits: TextLimits) -> Self:
         """Raises InvalidRequest naming the field, its value, the limit and the fix."""
         request = parse(cls, document, document_limit(limits))
-        request._check(limits)
+        request.check(limits)
         return request
 
     @classmethod
     def of(cls, document: object, limits: TextLimits) -> Self:
         """The same of a document whose JSON is read already, whatever its size. Raises InvalidRequest."""
         request = check(cls, document)
-        request._check(limits)
+        request.check(limits)
         return request
 
-    def _check(self, limits: TextLimits) -> None:
+    def check(self, limits: TextLimits) -> None:
+        """Whether it is within the contract; raises InvalidRequest."""
         self._check_fields(limits)
         self._check_messages(limits)
 

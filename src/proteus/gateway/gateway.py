@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proteus.deployment import Deployment, DeploymentError
 from proteus.door.seats import Seats
-from proteus.gateway.models import Artist, Reader
+from proteus.gateway.models import Models
 from proteus.gateway.order import Visit
 from proteus.gateway.passage import Passage
 from proteus.gateway.router import Router
@@ -23,7 +23,7 @@ class Gateway:
         self.deployment = deployment
         self.settings: Settings = deployment.gateway
         self.tenants = Tenants()
-        self.reader, self.artist = Reader(deployment), Artist(deployment)
+        self.models = Models(deployment, self.settings)
         queue = self.settings.queue
         self.seats = Seats(max_requests=queue.max_open_requests, max_bytes=queue.max_open_bytes, table="gateway.queue")
         self.router = Router(self.settings)

@@ -1,57 +1,71 @@
-"""The models that clients name, and what a request to one of them comes to: planned here, by the door's own code."""
+"""The models that clients name: who may have which, and who plans a request to it.
+
+`name` answers questions, `name-draw` draws, a light model has a name of its own, and `auto` takes one that answers.
+"""
 
 from __future__ import annotations
 
-from proteus.cost.planner import Planner
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
 from proteus.deployment import Deployment
-from proteus.door.draw_plan import DrawPlan, DrawPlanner
-from proteus.door.draw_request import DrawRequest
-from proteus.door.draw_text import PromptTokenizer
-from proteus.door.pictures import sources
-from proteus.door.prepare import Parsed, Preparation, Prepared
-from proteus.door.request import ChatRequest
-from proteus.door.seats import Seat
-from proteus.families.llava import LlavaFamily
-from proteus.language.kv_slots import KV_VALUE_BYTES
-from proteus.language.prompt import PromptRenderer
-from proteus.manifest import DrawManifest, Manifest
-from proteus.media.fetch import Fetcher
-from proteus.stages import Timeline
+from proteus.door.document import shorten
+from proteus.errors import ProteusError
+from proteus.gateway.artist import Artist
+from proteus.gateway.errors import NotAllowed, NotFound
+from proteus.gateway.order import Tenant
+from proteus.gateway.reader import Reader
+from proteus.limits_gateway import Gateway as Settings
+
+DRAWS = "-draw"  # after the deployment's name
 
 
-class Reader:
-    """Plans requests for the checkpoint that reads pictures."""
+class Models:
+    """Of one deployment, which reads, draws, or does both. Raises DeploymentError, or ProteusError of a checkpoint."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self.limits = deployment
-        family = LlavaFamily.from_checkpoint(deployment.checkpoint_path)
-        planner = Planner(family=family, tiers=deployment.tiers, kv_value_bytes=KV_VALUE_BYTES)
-        manifest = Manifest.load(deployment.repository_path)
-        self._preparation = Preparation(
-            deployment,
-            planner,
-            PromptRenderer.from_checkpoint(deployment.checkpoint_path),
-            Fetcher(deployment.fetch, deployment.image.max_bytes),
-            vocab_size=manifest.vocab_size,
+    def __init__(self, deployment: Deployment, settings: Settings) -> None:
+        prices = settings.prices
+        self.readers: dict[str, Reader] = {}
+        self.artists: dict[str, Artist] = {}
+        if deployment.reads:
+            self.readers[deployment.name] = Reader(deployment, prices)
+        if deployment.draws:
+            name = deployment.name + DRAWS
+            self.artists[name] = Artist(deployment, prices, name=name)
+
+    def reader(self, name: str, tenant: Tenant) -> Reader:
+        """Raises NotFound or NotAllowed."""
+        if name not in self.readers:
+            self._refuse(name, self.readers, doing="answers questions")
+        _check(name, tenant)
+        return self.readers[name]
+
+    def artist(self, name: str, tenant: Tenant) -> Artist:
+        """Raises NotFound or NotAllowed."""
+        if name not in self.artists:
+            self._refuse(name, self.artists, doing="draws")
+        _check(name, tenant)
+        return self.artists[name]
+
+    def names(self) -> Iterator[str]:
+        yield from self.readers
+        yield from self.artists
+
+    def _refuse(self, name: str, those: Mapping[str, object], *, doing: str) -> NoReturn:
+        known = ", ".join(those) or "none"
+        if name in self.names():
+            raise _of_model(NotFound(f"the model {name} is no model that {doing}", limit=f"{doing}: {known}"))
+        what = f'there is no model "{shorten(name)}"'
+        raise _of_model(NotFound(what, limit=f"{doing}: {known}", fix="GET /v1/models lists them"))
+
+
+def _check(name: str, tenant: Tenant) -> None:
+    if tenant.models is not None and name not in tenant.models:
+        raise _of_model(
+            NotAllowed(f"the model {name} is not among those of your key", fix="GET /v1/models lists those that are")
         )
 
-    async def plan(self, request: ChatRequest, seat: Seat, deadline_s: float | None) -> Prepared:
-        """Raises ProteusError."""
-        places = sources(request.messages, (), self.limits.image)
-        parsed = Parsed(request=request, places=places, deadline_s=deadline_s)
-        return await self._preparation.prepare(parsed, seat, Timeline())
 
-
-class Artist:
-    """Plans requests for the checkpoint that draws."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        drawing = deployment.drawing
-        self.limits = drawing.limits
-        manifest = DrawManifest.load(deployment.repository_path)
-        tokenizer = PromptTokenizer.from_checkpoint(drawing.checkpoint_path, manifest.text_inputs)
-        self._planner = DrawPlanner(drawing.limits, manifest, tokenizer)
-
-    def plan(self, request: DrawRequest, deadline_s: float | None) -> DrawPlan:
-        """Raises ProteusError."""
-        return self._planner.plan(request, deadline_s)
+def _of_model(error: ProteusError) -> ProteusError:
+    error.param = "model"
+    return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +58,7 @@ class Visit:
     address: str  # of the peer
     request_id: str = field(default_factory=lambda: secrets.token_hex(16))
     watch: Stopwatch = field(default_factory=Stopwatch)  # the gateway's own stages
+    arrived_s: float = field(default_factory=time.monotonic)
     tenant: Tenant | None = None
     order: Order | None = None
     server: str = ""  # that answered
@@ -66,3 +68,21 @@ class Visit:
     moderation: str = ""  # verdicts, where anything but allowed
     outcome: str = SERVED
     status: int = 0
+
+    @property
+    def whose(self) -> Tenant:
+        """Of a request that was let in."""
+        if self.tenant is None:
+            raise LookupError("the request has no tenant yet")
+        return self.tenant
+
+    def deadline_s(self, deadline_ms: int | None) -> float | None:
+        """Of a request that is to be started within `deadline_ms` of its arrival, on the monotonic clock."""
+        return None if deadline_ms is None else self.arrived_s + deadline_ms / 1e3
+
+
+def left_ms(deadline_s: float | None) -> dict[str, int]:
+    """What is left until then, as the request document says it."""
+    if deadline_s is None:
+        return {}
+    return {"deadline_ms": max(1, round((deadline_s - time.monotonic()) * 1e3))}

@@ -1,0 +1,167 @@
+"""A checkpoint that answers, as the gateway sees it: what a question to it comes to, planned by the door's own code.
+
+ChatRequest → Parsed → (Fetcher) → Prepared → Reading → Order. Pictures by URL are fetched here, and sent on as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from proteus.admission.ask import Ask, refuse_what_never_fits
+from proteus.client.request import build_request
+from proteus.contract import CHAT
+from proteus.cost.planner import Planner
+from proteus.cost.price import Price, Used, price
+from proteus.deployment import Deployment
+from proteus.door.pictures import Source
+from proteus.door.prepare import Preparation, Prepared
+from proteus.door.request import AnyPicture, ChatRequest
+from proteus.door.seats import Seat
+from proteus.families.llava import LlavaFamily
+from proteus.gateway.order import Order, Visit, left_ms
+from proteus.language.kv_slots import KV_VALUE_BYTES
+from proteus.language.prompt import Prompt, PromptRenderer
+from proteus.limits import TierName
+from proteus.limits_gateway import Prices
+from proteus.manifest import Manifest
+from proteus.media.fetch import Fetcher
+from proteus.stages import Timeline
+
+if TYPE_CHECKING:
+    from proteus.gateway.auto import Decision
+
+INLINE_TEXT_BYTES = 4_096  # planned at once, in less time than it takes to wake a thread and the loop again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reading:
+    """A question to one model, known to the last token."""
+
+    model: str  # that answers, whatever name was asked for
+    light: bool
+    revision: str  # of its checkpoint
+    prepared: Prepared
+    price: Price  # the most that it can come to
+    auto: Decision | None = None  # where `auto` was asked for
+    prices: Prices
+
+    def price_of(self, report: Mapping[str, Any]) -> Price:
+        """Of what was used, by the server's report."""
+        usage = report["usage"]
+        cached = visual_tokens_of_first(self.prepared.prompt, usage["cached_tokens"])
+        used = Used.of_answer(usage, pictures=len(report.get("media", ())), cached_visual_tokens=cached)
+        return price(self.prices, used)
+
+    def order(self, visit: Visit) -> Order:
+        """Ready to be sent."""
+        return _order(self, visit)
+
+
+class Reader:
+    """Raises DeploymentError or UnsupportedCheckpoint. For one event loop."""
+
+    def __init__(self, deployment: Deployment, prices: Prices, *, light: bool = False) -> None:
+        self.name, self.limits, self.light = deployment.name, deployment, light
+        self._prices = prices
+        family = LlavaFamily.from_checkpoint(deployment.checkpoint_path)
+        manifest = Manifest.load(deployment.repository_path)
+        self.revision = manifest.revision
+        self._preparation = Preparation(
+            deployment,
+            Planner(family=family, tiers=deployment.tiers, kv_value_bytes=KV_VALUE_BYTES),
+            PromptRenderer.from_checkpoint(deployment.checkpoint_path),
+            Fetcher(deployment.fetch, deployment.image.max_bytes),
+            vocab_size=manifest.vocab_size,
+        )
+
+    def parse(self, document: bytes) -> ChatRequest:
+        """A document of docs/contract.md; raises InvalidRequest."""
+        return ChatRequest.parse(document, self.limits.text)
+
+    async def plan(self, visit: Visit, request: ChatRequest, seat: Seat) -> Reading:
+        """`seat` is told of what URLs may bring. Raises what the door raises before it asks for capacity."""
+        parsed = self._preparation.looked_at(request, (), visit.deadline_s(request.deadline_ms))
+        if parsed.places or _text_chars(request) > INLINE_TEXT_BYTES:
+            return self.reading(await self._preparation.prepare(parsed, seat, Timeline()))
+        return self.reading(self._preparation.plan(parsed, {}, Timeline()))
+
+    async def again(
+        self,
+        prepared: Prepared,
+        seat: Seat,
+        *,
+        pictures: Mapping[int, bytes] | None = None,
+        tiers: Mapping[int, TierName] | None = None,
+    ) -> Reading:
+        """What was prepared before, by this model or another, with other bytes or tiers for some of its pictures."""
+        places = tuple(
+            Source(tier=(tiers or {}).get(index, picture.tier), attached=(pictures or {}).get(index, picture.data))
+            for index, picture in enumerate(prepared.pictures)
+        )
+        prepared.request.check(self.limits.text)
+        parsed = self._preparation.looked_at(prepared.request, (), prepared.deadline_s)
+        return self.reading(await self._preparation.prepare(replace(parsed, places=places), seat, Timeline()))
+
+    def reading(self, prepared: Prepared) -> Reading:
+        """Raises MediaTooLarge for what no empty server would take."""
+        ask = Ask(vector=prepared.resources, latency_class=prepared.latency_class, tenant="", model=CHAT.name)
+        refuse_what_never_fits(ask, self.limits.admission, table="admission")
+        return Reading(
+            model=self.name,
+            light=self.light,
+            revision=self.revision,
+            prepared=prepared,
+            price=price(self._prices, Used.at_most(prepared.resources)),
+            prices=self._prices,
+        )
+
+
+def visual_tokens_of_first(prompt: Prompt, num_tokens: int) -> int:
+    """How many of the first tokens of a prompt are visual: the prefix cache gives those that stand first."""
+    return sum(max(0, min(start + length, num_tokens) - start) for start, length in prompt.visual_spans)
+
+
+def _text_chars(request: ChatRequest) -> int:
+    return sum(len(part.text) for message in request.messages for part in message.parts() if part.type == "text")
+
+
+def _order(reading: Reading, visit: Visit) -> Order:
+    prepared, tenant = reading.prepared, visit.whose
+    fields = prepared.request.model_dump(exclude_unset=True, exclude={"messages", "deadline_ms", "sent"})
+    fields |= {"request_id": visit.request_id, "tenant": tenant.name, "cache_scope": tenant.cache_scope}
+    return Order(
+        message=build_request(
+            _messages(prepared),
+            [picture.data for picture in prepared.pictures],
+            fields | left_ms(prepared.deadline_s),  # type: ignore[arg-type]
+        ),
+        door="chat",
+        model=reading.model,
+        pool="picture" if prepared.pictures else "text",
+        light=reading.light,
+        tenant=tenant,
+        request_id=visit.request_id,
+        latency_class=prepared.latency_class,
+        resources=prepared.resources,
+        price=float(reading.price.amount),
+        deadline_s=prepared.deadline_s,
+    )
+
+
+def _messages(prepared: Prepared) -> list[dict[str, Any]]:
+    """Texts as they are; each picture is taken from those beside the document, in its tier."""
+    tiers = iter(picture.tier for picture in prepared.pictures)
+    return [
+        {
+            "role": message.role,
+            "content": [
+                {"type": "image", "detail": next(tiers)}
+                if isinstance(part, AnyPicture)
+                else {"type": "text", "text": part.text}
+                for part in message.parts()
+            ],
+        }
+        for message in prepared.request.messages
+    ]
