@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import time
+import hashlib
+from collections.abc import Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from proteus.client.response import AnswerBuilder
-from proteus.gateway.order import Visit
+from proteus.gateway.account import account
+from proteus.gateway.body import load_json
+from proteus.gateway.chat_answer import ChatAnswer
+from proteus.gateway.chat_request import model_of, read_chat
+from proteus.gateway.order import Order, Visit
 from proteus.gateway.presence import Out
+from proteus.gateway.reader import Reading
 
 if TYPE_CHECKING:
     from proteus.gateway.gateway import Gateway
@@ -17,37 +23,39 @@ if TYPE_CHECKING:
 
 async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     """Raises ProteusError or ClientError."""
-    asked = json.loads(body)
-    model, stream = asked.pop("model"), asked.pop("stream", False)
     with visit.watch.stage("plan"):
-        reader = gateway.models.reader(model, visit.whose)
+        document = await load_json(body, gateway.settings.http)
+        reader = gateway.models.reader(model_of(document), visit.whose)
+        wish = read_chat(document, reader.limits.text)
+        visit.user_hash = user_hash(visit, wish.user)
         with gateway.seats.take(len(body)) as seat:
-            reading = await reader.plan(visit, reader.parse(json.dumps(asked).encode()), seat)
-    order = reading.order(visit)
-    builder, created = AnswerBuilder(), int(time.time())
+            reading = await reader.plan(visit, wish.request, seat)
+        order = reading.order(visit)
+    told = ChatAnswer(wish, visit.request_id, order.model, revision=reading.revision)
+    builder = AnswerBuilder()
     async with aclosing(gateway.passage.messages(visit, order)) as messages:
         async for message in messages:
             piece = builder.add(message)
-            if stream and piece is not None:
-                choice = {"index": piece.index, "delta": {"content": piece.text}, "finish_reason": None}
-                await out.event(_head(visit, model, created, "chat.completion.chunk") | {"choices": [choice]})
+            if wish.stream and piece is not None:
+                for chunk in told.chunks(piece):
+                    await out.event(chunk)
     visit.report = builder.report()
-    visit.price = float(reading.price_of(visit.report).amount)
-    if stream:
-        await out.done()
+    bill = _bill(visit, reading, order, visit.report)
+    if not wish.stream:
+        await out.json(told.completion(builder.answer(), bill))
         return
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": choice.text},
-            "finish_reason": choice.finish_reason,
-        }
-        for index, choice in enumerate(builder.answer().choices)
-    ]
-    await out.json(
-        _head(visit, model, created, "chat.completion") | {"choices": choices, "usage": visit.report["usage"]}
-    )
+    for chunk in told.last_chunks(builder.answer(), bill):
+        await out.event(chunk)
+    await out.done()
 
 
-def _head(visit: Visit, model: str, created: int, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{visit.request_id}", "object": kind, "created": created, "model": model}
+def _bill(visit: Visit, reading: Reading, order: Order, report: Mapping[str, Any]) -> dict[str, Any]:
+    price = reading.price_of(report)
+    visit.price = float(price.amount)
+    auto = {} if reading.auto is None else {"auto": asdict(reading.auto)}
+    return account(visit, order, report, price, **auto)
+
+
+def user_hash(visit: Visit, user: str | None) -> str:
+    """What the metering log knows of a tenant's user: the same for the same one, of another tenant another."""
+    return "" if user is None else hashlib.sha256(f"{visit.whose.name}\0{user}".encode()).hexdigest()

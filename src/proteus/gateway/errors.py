@@ -113,7 +113,8 @@ def http_error(error: Exception) -> tuple[int, dict[str, Any], float | None]:
         "limit": told.limit,
         "fix": told.fix,
     }
-    return status, {"error": document}, told.retry_after_s
+    retry_after_s = getattr(error, "retry_after_s", None)
+    return status, {"error": document}, told.retry_after_s if retry_after_s is None else retry_after_s
 
 
 def _told(error: Exception) -> ServerError:
@@ -121,6 +122,10 @@ def _told(error: Exception) -> ServerError:
     match error:
         case ServerError() if error.code in STATUS_OF:
             return error
+        case ServerError() if error.code == "incomplete":
+            return ServerError.parse(str(Unavailable("the server broke the answer off", fix="ask again")))
+        case ServerError() if error.is_unknown_model:
+            return ServerError.parse(str(Unavailable("no server has the model now", fix="try again in some seconds")))
         case ConnectionFailed():
             return ServerError.parse(str(Unavailable("no server answers", fix="try again in some seconds")))
         case TimedOut():

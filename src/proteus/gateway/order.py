@@ -10,6 +10,7 @@ from typing import Any
 
 from proteus.client.wire import Model
 from proteus.cost.vector import ResourceVector
+from proteus.door.seats import Seat
 from proteus.limits import LatencyClass
 from proteus.limits_gateway import PoolName
 from proteus.stages import Stopwatch
@@ -22,11 +23,12 @@ class Tenant:
     """Whose requests they are. `None` in a limit is no limit."""
 
     name: str
+    key: str = ""  # name of the one that was shown
     cache_scope: str
     models: frozenset[str] | None = None  # allowed; None: all
     weight: int = 1  # of its share, while others want as well
     in_flight: Mapping[str, int] = field(default_factory=dict)  # resource of the vector -> held at once
-    per_second: Mapping[str, int] = field(default_factory=dict)  # resource -> used in a second, on average
+    per_second: Mapping[str, float] = field(default_factory=dict)  # resource -> used in a second, on average
     burst_s: float = 10.0  # seconds of `per_second` that may be used at once
 
 
@@ -60,12 +62,14 @@ class Visit:
     watch: Stopwatch = field(default_factory=Stopwatch)  # the gateway's own stages
     arrived_s: float = field(default_factory=time.monotonic)
     tenant: Tenant | None = None
+    seat: Seat | None = None  # that holds the bytes of the body, and what is fetched
     order: Order | None = None
     server: str = ""  # that answered
     retries: int = 0
     report: Mapping[str, Any] | None = None  # the server's, as docs/contract.md tells it
     price: float = 0.0  # of what was used
     moderation: str = ""  # verdicts, where anything but allowed
+    user_hash: str = ""  # of the user that the tenant names; empty: none
     outcome: str = SERVED
     status: int = 0
 
