@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proteus.launcher.log import count_loaded, error_lines, read_from
+from proteus.launcher.log import bound, count_loaded, error_lines, read_from
 
 LOG = r"""I1129 16:35:30.332507 5439 cache_manager.cc:174] "Creating TritonCache"
 E1129 16:35:30.333890 5439 server.cc:241] "CudaDriverHelper has not been initialized."
@@ -39,3 +39,18 @@ def test_log_is_read_from_an_offset_and_may_be_missing(tmp_path: Path) -> None:
     assert read_from(log, 0) == ""
     log.write_text("before after")
     assert read_from(log, 7) == "after"
+
+
+def test_a_log_that_is_full_is_begun_anew_and_the_one_before_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    with log.open("ab") as writer:
+        for text in (b"first", b"second", b"third"):
+            writer.write(text)
+            writer.flush()
+            bound(log, max_bytes=5)
+    assert (log.read_bytes(), Path(f"{log}.1").read_bytes()) == (b"third", b"firstsecond")
+
+
+def test_a_log_that_is_not_there_grows_not(tmp_path: Path) -> None:
+    bound(tmp_path / "missing.log")
+    assert not list(tmp_path.iterdir())

@@ -32,6 +32,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         ([], {}, {"pool": "all", "hardware": "cpu", "host": "127.0.0.1", "tritonserver": None, "http_port": 8000}),
         (["--pool", "draw", "--hardware", "gpu"], {}, {"pool": "draw", "hardware": "gpu"}),
         (["--host", "0.0.0.0", "--http-port", "0"], {}, {"host": "0.0.0.0", "http_port": None}),
+        ([], {}, {"gateway_port": None, "gateway_host": "127.0.0.1", "drain_s": 0.0}),
+        (["--gateway-port", "0", "--drain-s", "2.5"], {}, {"gateway_port": 0, "drain_s": 2.5}),
         ([], {"TRITONSERVER_FOLDER": "."}, {"tritonserver": Path(".")}),
         (["--tritonserver", "src"], {"TRITONSERVER_FOLDER": "."}, {"tritonserver": Path("src")}),
     ],

@@ -17,6 +17,7 @@ class Figure:
 
 
 FIGURES = (
+    Figure(name="proteus_open_requests", meaning="Requests that came and have not ended"),
     Figure(name="proteus_reserved", meaning="Held by admitted requests", label="resource"),
     Figure(name="proteus_reserved_peak", meaning="The most ever held by admitted requests", label="resource"),
     Figure(name="proteus_queue_depth", meaning="Requests that wait to be admitted", label="latency_class"),
@@ -41,6 +42,7 @@ FIGURES = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     admission: Snapshot
+    open_requests: int
     outcomes: Mapping[str, float]  # requests that ended
     downscaled: int  # pictures, since the start
     decoded_pixels: int
@@ -54,6 +56,7 @@ class Figures:
         admission = self.admission
         allocated = self.patches_allocated
         by_name: Mapping[str, Mapping[str, float]] = {
+            "proteus_open_requests": {"": self.open_requests},
             "proteus_reserved": admission.held,
             "proteus_reserved_peak": admission.peak,
             "proteus_queue_depth": {str(name): waiting for name, waiting in admission.queued.items()},

@@ -19,8 +19,10 @@ from proteus.cli.caches import caches
 from proteus.cli.contract import contract_table, file_contract
 from proteus.cli.draw import draw
 from proteus.cli.engines import engines
+from proteus.cli.gateway import gateway
 from proteus.cli.health import health
 from proteus.cli.plainly import told_plainly
+from proteus.cli.serve import DEMO_DEPLOYMENT, DeploymentFile, serve
 from proteus.cli.size import size
 from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill, bill_json
@@ -28,9 +30,7 @@ from proteus.client.channel import DEFAULT_URL
 from proteus.client.demo import run_demo
 from proteus.client.printable import printable
 from proteus.client.wire import MODELS, Model
-from proteus.deployment import Pool
 from proteus.limits import SamplerName, TierName
-from proteus.limits_gpu import LOOPBACK, TRITONSERVER_VARIABLE, Hardware
 
 app = typer.Typer(
     help="Ask about pictures, and have them drawn, through NVIDIA Triton.",
@@ -40,10 +40,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-DeploymentFile = Annotated[
-    Path, typer.Option(exists=True, dir_okay=False, help="The deployment file to serve.", show_default=True)
-]
-DEMO_DEPLOYMENT = Path("deployments/demo.toml")
 CONTRACT_TIMEOUT_S = STOP_TIMEOUT_S = 10.0
 
 
@@ -52,63 +48,7 @@ def main() -> None:
     app()
 
 
-@app.command()
-def serve(
-    deployment: DeploymentFile = DEMO_DEPLOYMENT,
-    pool: Annotated[Pool, typer.Option(help="Of a fleet, the models that this server has.")] = "all",
-    hardware: Annotated[Hardware, typer.Option(help="gpu: as <model>/configs/gpu.pbtxt says.")] = "cpu",
-    http_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    grpc_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8001,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8002,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="To listen on, in a private network.")] = LOOPBACK,
-    health_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Tell there who is ready; 0 takes a free one.")
-    ] = None,
-    health_host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="By default that of --host.", show_default=False)
-    ] = None,
-    tritonserver: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            file_okay=False,
-            envvar=TRITONSERVER_VARIABLE,
-            help="Folder of an installed one, such as /opt/tritonserver; by default the embedded one runs.",
-            show_default=False,
-        ),
-    ] = None,
-    log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
-    ready_timeout_s: Annotated[
-        float | None, typer.Option(min=1, help="For all models to load: 120, on GPUs 900.", show_default=False)
-    ] = None,
-    trace_url: Annotated[str | None, typer.Option(help="Send traces to this collector, OTLP over HTTP.")] = None,
-    trace_file: Annotated[Path | None, typer.Option(help="Or write Triton's own, as JSON.", show_default=False)] = None,
-    trace_rate: Annotated[int, typer.Option(min=1, help="Trace one request in so many.")] = 1,
-) -> None:
-    """Run the server, on the loopback interface unless --host says otherwise, until Ctrl-C."""
-    from proteus.configs import warning
-    from proteus.launcher import Tracing
-    from proteus.launcher import serve as run_server
-
-    with told_plainly():
-        if (stale := warning(deployment)) is not None:
-            typer.echo(stale, err=True)
-        status = run_server(
-            deployment,
-            pool=pool,
-            hardware=hardware,
-            http_port=http_port or None,
-            grpc_port=grpc_port or None,
-            metrics_port=metrics_port or None,
-            host=host,
-            health_port=health_port,
-            health_host=health_host,
-            tritonserver=tritonserver,
-            log=log,
-            ready_timeout_s=ready_timeout_s,
-            tracing=Tracing(url=trace_url, file=trace_file, rate=trace_rate),
-        )
-    raise typer.Exit(status)
+app.command()(serve)
 
 
 @app.command()
@@ -158,6 +98,7 @@ def ask(
 app.command()(draw)
 app.command()(caches)
 app.command()(health)
+app.command()(gateway)
 app.command()(advisories)
 app.command()(size)
 app.add_typer(engines, name="engines")

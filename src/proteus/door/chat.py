@@ -96,6 +96,7 @@ class Chat:
         """What is held, waits, was refused and was padded, for metrics."""
         return Figures(
             admission=self._gate.snapshot(),
+            open_requests=self._seats.taken,
             outcomes=self.observed.outcomes,
             downscaled=self._downscaled,
             decoded_pixels=self.observed.decoded_pixels,

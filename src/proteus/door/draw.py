@@ -92,6 +92,7 @@ class Draw:
         """What is held, waits, was refused and was drawn, for metrics."""
         return DoorFigures(
             admission=self._gate.snapshot(),
+            open_requests=self._seats.taken,
             counts=self._counts,
             outcomes=self.observed.outcomes,
             unobserved=self.observed.dropped,

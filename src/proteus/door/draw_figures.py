@@ -11,6 +11,7 @@ from proteus.admission.figures import Figure
 
 OUTPUT_STAGES = ("queue", "condition", "denoise", "decode", "encode")  # the parts of T_output
 FIGURES = (
+    Figure(name="proteus_draw_open_requests", meaning="Requests to draw that came and have not ended"),
     Figure(name="proteus_draw_reserved", meaning="Held by admitted requests to draw", label="resource"),
     Figure(name="proteus_draw_reserved_peak", meaning="The most ever held by requests to draw", label="resource"),
     Figure(name="proteus_draw_queue_depth", meaning="Requests to draw that wait to be admitted", label="latency_class"),
@@ -78,6 +79,7 @@ class DrawCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoorFigures:
     admission: Snapshot
+    open_requests: int
     counts: DrawCounts
     outcomes: Mapping[str, float]  # requests that ended
     unobserved: int
@@ -86,6 +88,7 @@ class DoorFigures:
         """Values of one family by the value of its label, "" where it has none."""
         admission, counts = self.admission, self.counts
         by_name: Mapping[str, Mapping[str, float]] = {
+            "proteus_draw_open_requests": {"": self.open_requests},
             "proteus_draw_reserved": admission.held,
             "proteus_draw_reserved_peak": admission.peak,
             "proteus_draw_queue_depth": {str(name): waiting for name, waiting in admission.queued.items()},

@@ -26,6 +26,7 @@ from proteus.launcher.ports import Ports
 from proteus.limits_gpu import LOOPBACK
 
 DEFAULT_PORT = 8080
+PORT_BESIDE_GATEWAY = 8003  # as [gateway.pools] of deployments/demo.toml has it
 WORKERS = 4  # answers for which Triton is asked, at a time
 MAX_CONNECTIONS = 64  # whose request is not whole: one more, and the oldest is cut off; as many wait for an answer
 BACKLOG = 64
@@ -149,6 +150,11 @@ class HealthServer:
     def url(self) -> str:
         """Where it listens, once it does."""
         return f"http://{self._host}:{self._port}"
+
+    @property
+    def address(self) -> str:
+        """`host:port` for who is on this machine, once it listens."""
+        return f"{LOOPBACK if self._host == '0.0.0.0' else self._host}:{self._port}"
 
     def __enter__(self) -> Self:
         try:

@@ -1,11 +1,15 @@
-"""What the server's log says: how far loading is, and why it failed."""
+"""What the server's log says: how far loading is, and why it failed; and that it does not grow for ever."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+MAX_BYTES = 16 << 20  # then it is begun anew, and the one before is kept beside it
 LOADED = re.compile(r"successfully loaded '([^']+)'")
 ERROR_ENTRY = re.compile(r"^E\d{4} \S+ +\d+ [\w.]+:\d+\] +(.*)$")
 FATAL = re.compile(r"^(error:|terminate called|Signal \()")
@@ -21,6 +25,14 @@ def read_from(log: Path, offset: int) -> str:
     with log.open("rb") as file:
         file.seek(offset)
         return file.read().decode(errors="replace")
+
+
+def bound(log: Path, max_bytes: int = MAX_BYTES) -> None:
+    """Moves what a log of so many bytes holds to `<log>.1`. Who writes it must append, as the guardian does."""
+    with suppress(OSError):  # a full disk, or no log at all: nothing is moved
+        if log.stat().st_size > max_bytes:
+            shutil.copyfile(log, f"{log}.1")
+            os.truncate(log, 0)
 
 
 def count_loaded(text: str) -> int:

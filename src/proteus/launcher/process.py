@@ -1,4 +1,4 @@
-"""One run of tritonserver behind its guardian: start it, end it."""
+"""One run of a program, mostly tritonserver, behind its guardian: start it, end it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ STOP_GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerProcess:
-    """A tritonserver that was started; its guardian is its parent and the only one that cleans up."""
+    """A program that was started; its guardian is its parent and the only one that cleans up."""
 
     pid: int
     folder: Path
     shm_prefix: str
+    grace_s: float  # to end by itself
     _guardian: subprocess.Popen[bytes]
 
     @staticmethod
     def start(
-        command: list[str], *, environment: dict[str, str], folder: Path, shm_prefix: str, log: Path
+        command: list[str],
+        *,
+        environment: dict[str, str],
+        folder: Path,
+        shm_prefix: str,
+        log: Path,
+        grace_s: float = STOP_GRACE_S,
     ) -> ServerProcess:
         """Starts `command`; `folder` and the shared memory named `shm_prefix…` go when it stops."""
         script = [sys.executable, "-I", "-S", guardian.__file__]
         guard = subprocess.Popen(
-            [*script, str(folder), shm_prefix, str(log), str(STOP_GRACE_S), *command],
+            [*script, str(folder), shm_prefix, str(log), str(grace_s), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -40,7 +47,7 @@ class ServerProcess:
         if not answer.strip().isdigit():
             guard.communicate()
             raise LaunchFailed("the server process could not be started", fix="read the error printed above")
-        return ServerProcess(pid=int(answer), folder=folder, shm_prefix=shm_prefix, _guardian=guard)
+        return ServerProcess(pid=int(answer), folder=folder, shm_prefix=shm_prefix, grace_s=grace_s, _guardian=guard)
 
     def is_alive(self) -> bool:
         return is_alive(self.pid)
@@ -60,7 +67,7 @@ class ServerProcess:
 
     def _end(self, word: bytes) -> None:
         try:
-            self._guardian.communicate(word, timeout=2 * STOP_GRACE_S)
+            self._guardian.communicate(word, timeout=self.grace_s + STOP_GRACE_S)
         except (subprocess.TimeoutExpired, ValueError, BrokenPipeError):
             self._guardian.kill()
             self._guardian.wait()

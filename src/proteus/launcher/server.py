@@ -24,7 +24,7 @@ from proteus.launcher.command import command
 from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.guardian import remove_folder
 from proteus.launcher.installation import Installation
-from proteus.launcher.log import count_loaded, error_lines, read_from
+from proteus.launcher.log import bound, count_loaded, error_lines, read_from
 from proteus.launcher.ports import Ports
 from proteus.launcher.process import ServerProcess
 from proteus.launcher.repository import Options, Repository
@@ -87,7 +87,7 @@ class Server:
         self._process: ServerProcess | None = None
         self._stubs: dict[int, str] = {}
         self._failure: LaunchFailed | None = None
-        self._stopping = threading.Event()
+        self._stopping, self._draining = threading.Event(), threading.Event()
         self._ended = threading.Event()
         self._ready = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -134,6 +134,8 @@ class Server:
         process = self._process
         if process is None or self._stopping.is_set():
             return "the server is not running"
+        if self._draining.is_set():
+            return "the server is draining"
         if not self._ready.is_set():
             return "the server is restarting" if self.restarts else "the server is starting"
         return find_death(process.pid, self._stubs)
@@ -153,8 +155,8 @@ class Server:
         """
         if self._process is not None:
             raise LaunchFailed("the server is already started", fix="stop() it first, or make another Server")
-        self._stopping.clear()
-        self._ended.clear()
+        for event in (self._stopping, self._draining, self._ended):
+            event.clear()
         installation = Installation.find(self._tritonserver)
         notes = [] if self.repository.gpu is None else self.repository.gpu.check(installation)
         self._folder = Path(tempfile.mkdtemp(prefix="proteus-"))
@@ -172,6 +174,16 @@ class Server:
             self._watcher = threading.Thread(target=self._keep_running, name="proteus-watch", daemon=True)
             self._watcher.start()
         return self
+
+    def begin_drain(self) -> None:
+        """From now on it says that it is not ready; it answers as before."""
+        self._draining.set()
+
+    def give_up(self, failure: LaunchFailed) -> None:
+        """Ends `wait()` with this failure."""
+        self._note(f"giving up: {failure}", warn=True)
+        self._failure = failure
+        self._ended.set()
 
     def stop(self) -> None:
         """Stops the server and removes its processes, shared memory and folder; safe to call again."""
@@ -306,6 +318,7 @@ class Server:
     def _keep_running(self) -> None:
         budget = RestartBudget(self._restart_policy)
         while not self._stopping.wait(WATCH_S):
+            bound(self.log)
             process = self._running()
             death = find_death(process.pid, self._stubs)
             if death is None:
@@ -317,7 +330,7 @@ class Server:
                 self._restart(budget)
             except LaunchFailed as failure:
                 if not self._stopping.is_set():
-                    self._give_up(failure)
+                    self.give_up(failure)
                 return
 
     def _restart(self, budget: RestartBudget) -> None:
@@ -340,11 +353,6 @@ class Server:
             limit=f"{policy.max_restarts} restarts within {policy.window_s:g} s",
             fix=f"read {self.log}",
         )
-
-    def _give_up(self, failure: LaunchFailed) -> None:
-        self._note(f"giving up: {failure}", warn=True)
-        self._failure = failure
-        self._ended.set()
 
     def _kill_process(self) -> None:
         if self._process is not None:
