@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -49,8 +50,11 @@ class GatewayHttp(Section):
     """What a client may do to a connection. All of it is refused or cut off beyond."""
 
     hosts: list[str] = Field(description="names in the Host header; `*` is any")
+    proxies: list[str] = Field(
+        default_factory=list, description="networks of reverse proxies; what their X-Forwarded-For says is believed"
+    )
     max_connections: Count = Field(description="open at once; one more is refused")
-    max_connections_per_address: Count = Field(description="of one network address")
+    max_connections_per_address: Count = Field(description="of one network address that is no proxy's")
     max_header_bytes: Count = Field(description="request line and headers")
     header_timeout_ms: Count = Field(description="until the headers are whole")
     max_body_bytes: Count = Field(description="of one request, counted while it is read")
@@ -62,6 +66,13 @@ class GatewayHttp(Section):
     max_bad_keys_per_minute: Count = Field(
         description="of one network address; after that, none of its keys is looked at"
     )
+
+    @field_validator("proxies")
+    @classmethod
+    def proxies_are_networks(cls, networks: list[str]) -> list[str]:
+        for network in networks:
+            ip_network(network)
+        return networks
 
 
 class GatewayQueue(Section):
@@ -81,7 +92,7 @@ class GatewayRouting(Section):
     health_interval_ms: Count = Field(description="between two questions to a server")
     health_timeout_ms: Count = Field(description="of one question")
     suspect_ms: Count = Field(
-        description="that a server which broke a connection gets nothing new, unless it says it is well"
+        description="that a server which broke a connection or answered `unavailable` comes after all others"
     )
     max_retries: NotNegative = Field(description="on other servers, of a request of whose answer nothing was sent")
     answer_timeout_ms: Count = Field(description="for a whole answer, waiting included")

@@ -10,6 +10,7 @@ ProteusError
 ├── UnsupportedMediaType  415  the body is not JSON
 ├── UnsupportedField      422  a field of OpenAI's that is not served here
 ├── ContentRefused        422  the moderation check said no
+├── TooManyBadKeys        429  of one network address within a minute; none of its keys is looked at
 ├── OverBudget            429  the tenant's budget is used up for now; `retry_after_s` says until when
 ├── Draining              503  the gateway is stopping
 └── AnswerTimeout         504  no whole answer within [gateway.routing] answer_timeout_ms
@@ -74,6 +75,10 @@ class UnsupportedField(ProteusError):
 class ContentRefused(ProteusError):
     code = "content_refused"
     http_status = 422
+
+
+class TooManyBadKeys(QueueFull):
+    code = "too_many_bad_keys"
 
 
 class OverBudget(QueueFull):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from proteus.deployment import Deployment, DeploymentError
 from proteus.door.seats import Seats
+from proteus.gateway.addresses import Proxies
+from proteus.gateway.guessing import Guessing
 from proteus.gateway.models import Models
 from proteus.gateway.order import Visit
 from proteus.gateway.passage import Passage
 from proteus.gateway.router import Router
 from proteus.gateway.tenants import Tenants
+from proteus.gateway.visits import Visits
 from proteus.limits_gateway import Gateway as Settings
 
 
@@ -22,11 +25,14 @@ class Gateway:
             )
         self.deployment = deployment
         self.settings: Settings = deployment.gateway
+        self.proxies = Proxies(self.settings.http.proxies)
+        self.guessing = Guessing(self.settings.http.max_bad_keys_per_minute)
+        self.visits = Visits()
         self.tenants = Tenants()
         self.models = Models(deployment, self.settings)
         queue = self.settings.queue
         self.seats = Seats(max_requests=queue.max_open_requests, max_bytes=queue.max_open_bytes, table="gateway.queue")
-        self.router = Router(self.settings)
+        self.router = Router(deployment, self.settings)
         self.passage = Passage(self.router)
 
     async def start(self) -> None:

@@ -50,6 +50,7 @@ class Order:
     resources: ResourceVector
     price: float  # the most that it can come to, in [gateway.prices] currency
     deadline_s: float | None = None  # to be started, on the monotonic clock
+    whole: bool = False  # nothing is sent to the client before all of it is there
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class Visit:
     request_id: str = field(default_factory=lambda: secrets.token_hex(16))
     watch: Stopwatch = field(default_factory=Stopwatch)  # the gateway's own stages
     arrived_s: float = field(default_factory=time.monotonic)
+    traceparent: str = ""  # as the client sent it
     tenant: Tenant | None = None
     seat: Seat | None = None  # that holds the bytes of the body, and what is fetched
     order: Order | None = None

@@ -9,23 +9,26 @@ import asyncio
 import json
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from proteus.client.errors import ClientError
+from proteus.door.seats import Seat
 from proteus.errors import ProteusError
-from proteus.gateway.body import read_body
-from proteus.gateway.errors import http_error
-from proteus.gateway.order import CLIENT_GONE, Visit
+from proteus.gateway.body import ClientGone, read_body
+from proteus.gateway.errors import Draining, InvalidKey, http_error
+from proteus.gateway.order import CLIENT_GONE, Tenant, Visit
+from proteus.gateway.visits import draining
 
 if TYPE_CHECKING:
     from proteus.gateway.gateway import Gateway
 
 Headers = list[tuple[bytes, bytes]]
+TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 log = logging.getLogger(__name__)
 
 
@@ -34,18 +37,14 @@ def as_json(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-class ClientGone(Exception):
-    """Nobody is there to be answered."""
-
-
 class Out:
     """What a request is answered with: one JSON document, or events and then `done`."""
 
-    def __init__(self, send: Send, request_id: str, *, send_timeout_s: float) -> None:
-        self._send, self._timeout_s = send, send_timeout_s
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
         self._headers: Headers = [(b"x-request-id", request_id.encode())]
         self.status = 0  # as it was sent; 0: nothing was
-        self._ended = False
+        self.ended = False
 
     async def json(self, document: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         await self.whole(as_json(document), status=status, headers=headers)
@@ -85,7 +84,7 @@ class Out:
     async def error(self, error: Exception) -> int:
         """The status that it stands for; in a stream that has begun it is its last event."""
         status, document, retry_after_s = http_error(error)
-        if self._ended:
+        if self.ended:
             return status
         if self.status:
             await self.event(document)
@@ -100,12 +99,8 @@ class Out:
         await self._send({"type": "http.response.start", "status": status, "headers": headers + self._headers})
 
     async def _write(self, body: bytes, *, more: bool) -> None:
-        self._ended = not more
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._send({"type": "http.response.body", "body": body, "more_body": more})
-        except TimeoutError as error:
-            raise ClientGone from error
+        self.ended = not more
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 Endpoint = Callable[["Gateway", Visit, bytes, Out], Awaitable[None]]
@@ -120,13 +115,21 @@ class Answering(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gateway = self._gateway
-        visit = Visit(path=scope["path"], address=(scope.get("client") or ("",))[0])
-        out = Out(send, visit.request_id, send_timeout_s=gateway.settings.http.send_timeout_ms / 1e3)
+        visit = Visit(path=scope["path"], address=gateway.proxies.client_of(scope))
+        out = Out(send, visit.request_id)
         try:
-            await self._answer(scope, receive, visit, out)
+            with gateway.visits.one():
+                visit.tenant = self._whose(scope, visit)
+                with gateway.seats.take(0) as visit.seat:
+                    await self._answer(scope, receive, visit, visit.seat, out)
             visit.status = out.status
-        except (ClientGone, asyncio.CancelledError):
+        except ClientGone as gone:
             visit.outcome = CLIENT_GONE
+            if not isinstance(gone.__cause__, ProteusError | ClientError | None):
+                log.error("request %s failed when its client left", visit.request_id, exc_info=gone.__cause__)
+        except asyncio.CancelledError:  # of this process's end, not of the client
+            visit.outcome = Draining.code
+            raise
         except (ProteusError, ClientError) as error:
             await self._refuse(error, visit, out)
         except Exception as error:
@@ -135,28 +138,47 @@ class Answering(Response):
         finally:
             gateway.ended(visit)
 
-    async def _answer(self, scope: Scope, receive: Receive, visit: Visit, out: Out) -> None:
-        headers = dict(scope["headers"])
-        visit.tenant = self._gateway.tenants.of(headers.get(b"authorization", b""), visit.address)
+    async def _answer(self, scope: Scope, receive: Receive, visit: Visit, seat: Seat, out: Out) -> None:
         with visit.watch.stage("receive"):
-            body = await read_body(scope, receive, self._gateway.settings.http)
+            body = await read_body(scope, receive, self._gateway.settings.http, seat)
         work = asyncio.ensure_future(self._endpoint(self._gateway, visit, body, out))
-        gone = asyncio.create_task(_gone(receive))
+        gone = asyncio.ensure_future(_gone(receive))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ClientGone
-            await work
+            with self._gateway.visits.working(work):
+                await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+                if out.ended:  # which is told as the client's leaving, too
+                    await asyncio.wait((work,))
+            left = not work.done()
         finally:
-            for task in (work, gone):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+            work.cancel()
+            gone.cancel()
+            await asyncio.wait((work, gone))
+        if left:
+            raise ClientGone from None if work.cancelled() else work.exception()
+        if work.cancelled():
+            raise draining()
+        work.result()
+
+    def _whose(self, scope: Scope, visit: Visit) -> Tenant:
+        headers = dict(scope["headers"])
+        authorization = headers.get(b"authorization", b"")
+        visit.traceparent = _traceparent(headers.get(b"traceparent", b""))
+        self._gateway.guessing.check(visit.address)
+        try:
+            return self._gateway.tenants.of(authorization, visit.address)
+        except InvalidKey:
+            if authorization:
+                self._gateway.guessing.failed(visit.address)
+            raise
 
     async def _refuse(self, error: Exception, visit: Visit, out: Out) -> None:
         visit.outcome = http_error(error)[1]["error"]["code"]
-        with suppress(ClientGone):
-            visit.status = await out.error(error)
+        visit.status = await out.error(error)
+
+
+def _traceparent(header: bytes) -> str:
+    """As W3C writes it; anything else is none."""
+    return header.decode() if TRACEPARENT.fullmatch(header) else ""
 
 
 async def _gone(receive: Receive) -> None:
