@@ -31,6 +31,10 @@ def stages_ms(visit: Visit, server_ms: Mapping[str, float]) -> dict[str, float]:
     own_ms = visit.watch.report_ms()
     total_ms = own_ms.pop("total")
     del own_ms["transfer"]
-    stages = own_ms | {name: ms for name, ms in server_ms.items() if name != "total"}
-    rest_ms = max(0.0, total_ms - sum(stages.values()))
-    return {name: round(ms, 3) for name, ms in {**stages, "gateway": rest_ms, "total": total_ms}.items()}
+    stages = dict(own_ms)
+    for name, ms in server_ms.items():
+        if name != "total":  # both plan and queue a request to draw: theirs is the sum
+            stages[name] = stages.get(name, 0.0) + ms
+    held_ms = sum(stages.values())
+    stages |= {"gateway": max(0.0, total_ms - held_ms), "total": max(total_ms, held_ms)}
+    return {name: round(ms, 3) for name, ms in stages.items()}
