@@ -1,0 +1,199 @@
+// The conversation: questions with pictures, answers as they are written, and what each of them took.
+
+import { Refusal, events } from "./api.js";
+import { CostLine, questionFacts } from "./cost.js";
+import { by, node } from "./dom.js";
+import { Pictures } from "./pictures.js";
+import { refusalNode } from "./refusal.js";
+import { reportNode } from "./report.js";
+
+const ENDINGS = {
+  length: "Cut off at the most tokens that were asked for.",
+  stopped: "Stopped here; so did the server.",
+};
+
+export class Ask {
+  /** `model()` names the model that is chosen. */
+  constructor(model) {
+    this.model = model;
+    this.turns = []; // {role, text, pictures}, as far as they were answered
+    this.box = by("ask-text");
+    this.cost = new CostLine(
+      by("ask-cost"),
+      questionFacts,
+      (whole) => this.costDocument(whole),
+      (cost) => this.pictures.tell(cost?.pictures),
+    );
+    this.pictures = new Pictures(by("pictures"), () => this.cost.changed());
+    this.listen();
+  }
+
+  listen() {
+    by("ask-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.send();
+    });
+    this.box.addEventListener("input", () => {
+      this.fit();
+      this.cost.changed();
+    });
+    this.box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.send();
+    });
+    by("ask-stop").addEventListener("click", () => this.cancel());
+    by("again").addEventListener("click", () => this.restart());
+    by("choose").addEventListener("click", () => by("files").click());
+    by("files").addEventListener("change", (event) => {
+      this.pictures.add(event.target.files);
+      event.target.value = "";
+      this.box.focus();
+    });
+    for (const field of ["ask-max", "ask-heat"]) by(field).addEventListener("input", () => this.cost.changed());
+  }
+
+  fit() {
+    this.box.style.height = "auto";
+    this.box.style.height = `${Math.min(this.box.scrollHeight + 2, 200)}px`;
+  }
+
+  cancel() {
+    this.running?.abort();
+  }
+
+  restart() {
+    this.cancel();
+    this.turns = [];
+    by("thread").replaceChildren();
+    by("welcome").hidden = false;
+    by("again").hidden = true;
+    this.cost.changed();
+    this.box.focus();
+  }
+
+  async costDocument(whole) {
+    const question = this.question();
+    return question && this.document([...this.turns, question], whole);
+  }
+
+  /** What is being written, or null. */
+  question() {
+    const text = this.box.value.trim();
+    const pictures = this.pictures.items;
+    return text || pictures.length ? { role: "user", text, pictures } : null;
+  }
+
+  async document(turns, whole) {
+    const messages = [];
+    for (const { role, text, pictures } of turns) {
+      const parts = await Promise.all(pictures.map((picture) => picture.part(whole)));
+      if (text) parts.push({ type: "text", text });
+      messages.push({ role, content: pictures.length ? parts : text });
+    }
+    const asked = { model: this.model(), messages };
+    if (by("ask-max").value) asked.max_tokens = Number(by("ask-max").value);
+    if (by("ask-heat").value) asked.temperature = Number(by("ask-heat").value);
+    return asked;
+  }
+
+  async send() {
+    const question = this.question();
+    if (!question || this.running) return this.box.focus();
+    if (this.cost.refusal?.isFinal) return by("ask-cost").firstElementChild?.focus(); // it stands there already
+    this.cost.stop();
+    this.cost.show(null);
+    this.running = new AbortController();
+    this.busy(true);
+    const turn = this.open(question);
+    this.box.value = "";
+    this.fit();
+    this.pictures.take();
+    this.cost.stop();
+    try {
+      await this.answer(question, turn);
+    } finally {
+      this.running = null;
+      this.busy(false);
+    }
+  }
+
+  busy(is) {
+    by("ask-send").hidden = is;
+    by("ask-stop").hidden = !is;
+    if (!is) this.box.focus({ preventScroll: true });
+  }
+
+  /** The question as it was asked, and the place for its answer. */
+  open({ text, pictures }) {
+    by("welcome").hidden = true;
+    by("again").hidden = false;
+    for (const older of document.querySelectorAll("#thread .report")) older.open = false;
+    const answer = node("div", { class: "answer waiting", "aria-live": "polite", "aria-busy": "true" });
+    const shown = pictures.map((picture) => picture.image());
+    const asked = node(
+      "div",
+      { class: "question" },
+      shown.length ? node("div", { class: "shown" }, ...shown) : null,
+      text ? node("p", {}, text) : null,
+    );
+    const turn = node("article", { class: "turn" }, asked, answer);
+    by("thread").append(turn);
+    turn.scrollIntoView({ block: "start" });
+    return { turn, answer };
+  }
+
+  async answer(question, { turn, answer }) {
+    const begun = performance.now();
+    const told = { text: "", ending: null, firstMs: null };
+    const said = node("p", {});
+    answer.append(said);
+    let failure = null;
+    try {
+      await this.read(question, told, begun, said);
+    } catch (error) {
+      failure = error;
+      if (this.running.signal.aborted) told.ending = "stopped";
+    }
+    told.seenMs = performance.now() - begun;
+    answer.classList.remove("waiting");
+    answer.setAttribute("aria-busy", "false");
+    if (told.text) this.turns.push(question, { role: "assistant", text: told.text, pictures: [] });
+    else said.remove();
+    if (ENDINGS[told.ending]) answer.append(node("p", { class: "ending" }, ENDINGS[told.ending]));
+    if (told.proteus || told.usage) turn.append(reportNode(told));
+    if (failure && told.ending !== "stopped") this.refused(failure, question, answer, told);
+    else if (this.box.value || this.pictures.items.length) this.cost.changed();
+  }
+
+  async read(question, told, begun, said) {
+    const { signal } = this.running;
+    const asked = await this.document([...this.turns, question], true);
+    const streamed = { ...asked, stream: true, stream_options: { include_usage: true } };
+    for await (const chunk of events("v1/chat/completions", streamed, signal)) {
+      const [choice] = chunk.choices ?? [];
+      const piece = choice?.delta?.content;
+      if (piece) {
+        told.firstMs ??= performance.now() - begun;
+        told.text += piece;
+        said.textContent = told.text;
+      }
+      told.ending = choice?.finish_reason ?? told.ending;
+      if (chunk.usage) told.usage = chunk.usage;
+      if (chunk.proteus) told.proteus = chunk.proteus;
+    }
+    if (!told.ending) throw new Refusal({ message: "the answer ended early", fix: "ask again" });
+  }
+
+  /** Nothing was answered: the question goes back to where it can be changed. */
+  refused(error, question, answer, told) {
+    if (!(error instanceof Refusal)) console.error(error);
+    const note = told.text ? "What was said so far is kept." : "Your question is back below.";
+    answer.append(refusalNode(error, { note }));
+    if (told.text) return;
+    this.box.value = question.text;
+    this.fit();
+    this.pictures.put(question.pictures);
+    this.cost.stop(); // the reason stands above
+  }
+}

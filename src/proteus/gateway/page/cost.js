@@ -1,0 +1,96 @@
+// What a request would cost, asked while it is written: debounced, and only the last question counts.
+
+import { Refusal, call } from "./api.js";
+import { node } from "./dom.js";
+import { bytes, count, many, money } from "./figures.js";
+import { refusalNode } from "./refusal.js";
+
+const WAIT_MS = 250;
+
+export class CostLine {
+  /** `asked(whole)` gives what would be sent, or null for nothing; `shown(cost)` hears of every answer. */
+  constructor(place, facts, asked, shown = () => {}) {
+    this.place = place;
+    this.facts = facts;
+    this.asked = asked;
+    this.shown = shown;
+    this.refusal = null; // of what stands there now
+  }
+
+  changed() {
+    this.stop();
+    this.refusal = null;
+    this.timer = setTimeout(() => this.ask(), WAIT_MS);
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.asking?.abort();
+  }
+
+  async ask() {
+    this.asking = new AbortController();
+    const { signal } = this.asking;
+    try {
+      const cost = await this.answer(signal);
+      if (signal.aborted) return;
+      this.shown(cost);
+      this.show(cost && chips(this.facts(cost)));
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof Refusal)) throw error;
+      this.refusal = error;
+      this.shown(null);
+      if (error.status === 401) this.show(null);
+      else this.show(refusalNode(error));
+    }
+  }
+
+  /** By the beginnings of the files; where a header does not lie there, by the whole. */
+  async answer(signal) {
+    const asked = await this.asked(false);
+    if (asked === null) return null;
+    try {
+      return await call("v1/cost", asked, signal);
+    } catch (error) {
+      if (signal.aborted || error.code !== "invalid_picture") throw error;
+      return call("v1/cost", await this.asked(true), signal);
+    }
+  }
+
+  show(content) {
+    this.place.replaceChildren(...(content ? [content] : []));
+  }
+}
+
+function chips(rows) {
+  const items = rows.filter(Boolean).map(([value, word, title]) => {
+    return node("li", { title }, node("b", {}, value), ` ${word}`);
+  });
+  return node("ul", { class: "chips" }, ...items);
+}
+
+/** Rows of a question: tokens, memory, the most it can cost. */
+export function questionFacts(cost) {
+  const room = cost.context_tokens ? ` of ${count(cost.context_tokens)}` : "";
+  const prompt = cost.text_tokens + cost.visual_tokens;
+  const parts = cost.visual_tokens
+    ? `${many(cost.visual_tokens, "visual token")} and ${count(cost.text_tokens)} of text`
+    : "text only";
+  return [
+    [count(prompt), `prompt tokens${room}`, parts],
+    cost.visual_tokens > 0 && [count(cost.visual_tokens), "of them visual", "positions that pictures take"],
+    [bytes(cost.kv_bytes), "of KV", "memory of the language model while it answers"],
+    cost.price && [money(cost.price), "at most", "with the longest answer, nothing cached"],
+  ];
+}
+
+/** Rows of a drawing. */
+export function drawingFacts(cost) {
+  const { images, evaluations } = cost.resources;
+  return [
+    images && [count(images), images === 1 ? "picture" : "pictures"],
+    evaluations && [count(evaluations), "evaluations", "calls of the denoiser: steps, twice with guidance"],
+    cost.price && [money(cost.price), "at most"],
+  ];
+}

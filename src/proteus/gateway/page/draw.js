@@ -1,0 +1,224 @@
+// Drawing: the form, pictures as they come out of the noise, and what they took.
+
+import { Refusal, events } from "./api.js";
+import { CostLine, drawingFacts } from "./cost.js";
+import { by, node } from "./dom.js";
+import { milliseconds } from "./figures.js";
+import { refusalNode } from "./refusal.js";
+import { reportNode } from "./report.js";
+
+const PREVIEWS = 3; // the most that OpenAI's API gives
+const TICK_MS = 100;
+const FIELDS = { size: String, steps: Number, guidance: Number, seed: Number, n: Number, sampler: String };
+
+export class Draw {
+  /** `model()` names the model that is chosen. */
+  constructor(model) {
+    this.model = model;
+    this.msPerStep = null; // of the last drawing: until the first preview, progress is told by it
+    this.form = by("draw-form");
+    this.cost = new CostLine(by("draw-cost"), drawingFacts, async () => this.document());
+    this.form.addEventListener("input", () => this.cost.changed());
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.send();
+    });
+    by("draw-prompt").addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.send();
+    });
+    by("draw-stop").addEventListener("click", () => this.cancel());
+  }
+
+  /** What the deployment allows, from its contract. */
+  limits(draw) {
+    const { min_side_px: least, max_side_px: most, side_multiple_px: step, max_pixels: area } = draw;
+    const sizes = [];
+    for (let height = least; height <= most; height += step) {
+      for (let width = least; width <= most; width += step) {
+        if (width * height <= area) sizes.push(`${width}x${height}`);
+      }
+    }
+    const options = sizes.map((size) =>
+      node("option", { value: size, selected: size === draw.default_size }, size.replace("x", " × ")),
+    );
+    if (options.length <= 64) by("draw-size").replaceChildren(...options);
+    Object.assign(by("draw-steps"), { max: draw.max_steps, value: draw.default_steps });
+    Object.assign(by("draw-guidance"), { max: draw.max_guidance, value: draw.default_guidance });
+    by("draw-n").max = draw.max_images;
+    by("draw-sampler").value = draw.default_sampler;
+  }
+
+  cancel() {
+    this.running?.abort();
+  }
+
+  document() {
+    const data = new FormData(this.form);
+    const prompt = data.get("prompt").trim();
+    if (!prompt) return null;
+    const asked = { model: this.model(), prompt };
+    for (const [name, kind] of Object.entries(FIELDS)) {
+      if (data.get(name)) asked[name] = kind(data.get(name));
+    }
+    if (data.get("negative_prompt").trim()) asked.negative_prompt = data.get("negative_prompt").trim();
+    return asked;
+  }
+
+  async send() {
+    const asked = this.document();
+    if (!asked || this.running) return by("draw-prompt").focus();
+    if (this.cost.refusal?.isFinal) return by("draw-cost").firstElementChild?.focus(); // it stands there already
+    this.running = new AbortController();
+    by("draw-send").hidden = true;
+    by("draw-stop").hidden = false;
+    by("draw-stop").focus();
+    for (const older of document.querySelectorAll("#drawn .report")) older.open = false;
+    const drawing = new Drawing(asked, this.msPerStep);
+    by("drawn").prepend(drawing.node);
+    try {
+      await drawing.run(this.running.signal);
+      this.msPerStep = drawing.msPerStep ?? this.msPerStep;
+    } finally {
+      this.running = null;
+      by("draw-stop").hidden = true;
+      by("draw-send").hidden = false;
+      by("draw-send").focus({ preventScroll: true });
+    }
+  }
+}
+
+/** One request: a tile for each picture, then the report. */
+class Drawing {
+  constructor(asked, msPerStep) {
+    this.asked = asked;
+    this.steps = asked.steps ?? 1;
+    this.msPerStep = msPerStep;
+    this.tiles = Array.from({ length: asked.n ?? 1 }, (_, index) => new Tile(index, asked));
+    this.status = node("p", { class: "status", role: "status" }, "Waiting for a place …");
+    this.node = node(
+      "article",
+      { class: "drawing" },
+      node("p", { class: "prompt" }, asked.prompt),
+      node("div", { class: "tiles" }, ...this.tiles.map((tile) => tile.node)),
+      this.status,
+    );
+  }
+
+  async run(signal) {
+    this.begun = performance.now();
+    const ticking = setInterval(() => this.tick(), TICK_MS);
+    const told = { drawn: true, firstMs: null };
+    let failure = null;
+    try {
+      await this.read(told, signal);
+    } catch (error) {
+      failure = error;
+    } finally {
+      clearInterval(ticking);
+    }
+    told.seenMs = performance.now() - this.begun;
+    for (const tile of this.tiles) tile.end();
+    if (signal.aborted) this.status.textContent = `Cancelled after ${milliseconds(told.seenMs)}; so did the server.`;
+    else if (failure) this.refused(failure);
+    else this.status.textContent = `Done in ${milliseconds(told.seenMs)}.`;
+    if (told.proteus || told.usage) this.node.append(reportNode(told));
+  }
+
+  async read(told, signal) {
+    const streamed = { ...this.asked, stream: true, partial_images: PREVIEWS };
+    for await (const event of events("v1/images/generations", streamed, signal)) {
+      const tile = this.tiles[event.index ?? 0];
+      if (event.type === "image_generation.partial_image") {
+        told.firstMs ??= performance.now() - this.begun;
+        const step = event.step ?? Math.round((this.steps * (event.partial_image_index + 1)) / (PREVIEWS + 1));
+        this.msPerStep = (performance.now() - this.begun) / Math.max(1, step);
+        tile?.preview(event, step);
+      } else if (event.type === "image_generation.completed") {
+        tile?.picture(event);
+        this.msPerStep = (performance.now() - this.begun) / this.steps;
+        told.usage = event.usage ?? told.usage;
+        told.proteus = event.proteus ?? told.proteus;
+      }
+    }
+    if (this.tiles.some((tile) => !tile.done)) throw new Refusal({ message: "the drawing ended early", fix: "draw again" });
+  }
+
+  /** Steps are known from previews; between them, from the time that those before took. */
+  tick() {
+    const ms = performance.now() - this.begun;
+    const guess = this.msPerStep ? ms / this.msPerStep : null;
+    for (const tile of this.tiles) tile.reach(guess);
+    const done = this.tiles.filter((tile) => tile.done).length;
+    const far = Math.floor(Math.min(this.steps, ...this.tiles.filter((tile) => !tile.done).map((tile) => tile.step)));
+    const of = this.tiles.length > 1 ? `${done} of ${this.tiles.length} pictures, ` : "";
+    const words = far > 0 ? `${of}about step ${far} of ${this.steps}` : "Waiting for the first step …";
+    if (this.status.textContent !== words) this.status.textContent = words;
+  }
+
+  refused(error) {
+    if (!(error instanceof Refusal)) console.error(error);
+    this.status.replaceWith(node("div", { role: "status" }, refusalNode(error)));
+  }
+}
+
+class Tile {
+  constructor(index, asked) {
+    this.index = index;
+    this.asked = asked;
+    this.step = 0;
+    this.done = false;
+    [this.width, this.height] = (asked.size ?? "1x1").split("x").map(Number);
+    this.image = node("img", { alt: "", hidden: true });
+    this.frame = node("div", { class: "canvas" }, this.image);
+    this.frame.style.aspectRatio = `${this.width} / ${this.height}`;
+    this.bar = node("progress", { max: asked.steps ?? 1, "aria-label": `Picture ${index + 1}` });
+    this.caption = node("figcaption", {}, this.bar);
+    this.node = node("figure", { class: "tile" }, this.frame, this.caption);
+  }
+
+  show({ b64_json: data, output_format: format }, words) {
+    this.image.src = `data:image/${format ?? "png"};base64,${data}`;
+    this.image.alt = words;
+    this.image.hidden = false;
+  }
+
+  preview(event, step) {
+    this.show(event, `Preview of picture ${this.index + 1}`);
+    this.frame.classList.add("previewed");
+    this.reach(step);
+  }
+
+  /** Never back, and not to the end before it is there. */
+  reach(step) {
+    if (this.done || step === null) return;
+    this.step = Math.max(this.step, Math.min(step, this.bar.max - 0.5));
+    this.bar.value = this.step;
+  }
+
+  picture(event) {
+    this.done = true;
+    this.show(event, this.asked.prompt);
+    this.frame.classList.remove("previewed");
+    const name = `proteus-${event.seed ?? "drawn"}-${this.index}.${event.output_format ?? "png"}`;
+    this.caption.replaceChildren(
+      node("a", { href: this.image.src, download: name, class: "button" }, "Download"),
+      event.seed === undefined ? "" : this.seedButton(event.seed),
+    );
+  }
+
+  seedButton(seed) {
+    const keep = () => {
+      by("draw-seed").value = seed;
+      by("draw-form").dispatchEvent(new Event("input"));
+    };
+    const title = "Draw the next one from this seed";
+    return node("button", { type: "button", class: "quiet", title, onclick: keep }, `Seed ${seed}`);
+  }
+
+  end() {
+    if (!this.done) this.bar.remove();
+    if (!this.done && this.image.hidden) this.node.remove();
+  }
+}

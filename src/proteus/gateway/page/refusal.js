@@ -1,0 +1,39 @@
+// Why something was not done: what, the limit it met, and what to do.
+
+import { node, terms } from "./dom.js";
+
+const TITLES = {
+  0: "No answer",
+  401: "A key is needed",
+  403: "Not allowed",
+  404: "Not there",
+  408: "Too slow",
+  413: "Too large",
+  429: "Too much for now",
+  503: "Not ready",
+  504: "Took too long",
+};
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** `error` is a Refusal; anything else is a fault of the page and says so. */
+export function refusalNode(error, { note = null } = {}) {
+  const title = TITLES[error.status ?? -1] ?? (error.status >= 500 ? "It failed" : "Refused");
+  const when = error.retryAfterS ? `in ${error.retryAfterS} s` : null;
+  const origin = [error.code, error.request && `request ${error.request}`].filter(Boolean).join(" · ");
+  return node(
+    "div",
+    { class: "refusal", tabindex: "-1" },
+    node("strong", {}, title),
+    node("p", {}, capital(error.message)),
+    terms([
+      ["Limit", error.limit],
+      ["What to do", error.fix],
+      ["Try again", when],
+    ]),
+    note && node("p", {}, note),
+    origin && node("p", { class: "origin" }, origin),
+  );
+}
