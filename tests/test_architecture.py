@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "proteus"
 # A room imports from its own row or from rows above it. docs/architecture.md tells what each one is for.
 ROWS = (
-    {"errors", "clock", "closing", "cuda_driver"},
+    {"errors", "clock", "closing", "cuda_driver", "lookup"},
     {"limits", "limits_cache", "limits_gateway", "limits_gpu", "limits_page", "limits_published"},
     {"contract", "contract_draw", "contract_page", "stages", "deployment"},
     {"manifest", "engines", "onnx_session", "pt2_archive", "torch_session", "cuda_device", "tensorrt_session"},

@@ -90,7 +90,7 @@ def event(
 
 
 class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """Keeps the requests it saw; `cancelled` is set once a stream was cancelled by its client.
+    """Keeps the requests it saw, and is `ready` or not; `cancelled` is set once a stream was cancelled by its client.
 
     `sent` holds of each document when it was sent, which is no part of `documents`; None: it did not say.
     """
@@ -101,6 +101,7 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
         self.sent: list[dict[str, Any] | None] = []
         self.published = {"chat": dict(PARAMETERS), "draw": dict(DRAW_PARAMETERS)}  # by model: those that there are
         self.cancelled = threading.Event()
+        self.ready = True
         self._server = grpc.server(ThreadPoolExecutor(max_workers=40))
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
         self.url = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -119,6 +120,12 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
             context.add_callback(lambda finished=finished: None if finished else self.cancelled.set())
             yield from self._script(request.model_name, document)(self, document, context)
             finished.append(True)
+
+    def ServerReady(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return service_pb2.ServerReadyResponse(ready=self.ready)
+
+    def ModelReady(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return service_pb2.ModelReadyResponse(ready=request.name in self.published)
 
     def ModelConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.name not in self.published:
@@ -182,6 +189,19 @@ def _go_away(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext
     context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 
 
+def _end_for_others(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    yield event("half", (1,))
+    choices = [{"index": 0, "finish_reason": "cancelled", "output_tokens": 1}]
+    yield event("", (), REPORT | {"finish_reason": "cancelled", "choices": choices})
+
+
+def _in_pieces(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    """A character that takes two tokens; the first of them adds no text."""
+    yield event("", (1,), logprobs=LOGPROBS)
+    yield event("\u00e9", (2,), logprobs=LOGPROBS)
+    yield event("", (99,), REPORT, logprobs=LOGPROBS)
+
+
 def _never_end(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
     yield event("half", (1,))
     peer.cancelled.wait(timeout=20)
@@ -195,6 +215,8 @@ SCRIPTS: dict[str, Callable[[Peer, dict[str, Any], grpc.ServicerContext], Iterat
     "end early": _end_early,
     "go away": _go_away,
     "never end": _never_end,
+    "end for others": _end_for_others,
+    "in pieces": _in_pieces,
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from proteus.backend.remote_wire import infer_request, read_picture
 from proteus.closing import close_in
 from proteus.errors import DeadlineExceeded, InternalError, ProteusError, Unavailable
 from proteus.limits_gpu import EncoderPool
+from proteus.lookup import addresses
 
 LOOK_UP_S = 5.0  # until the name is looked up again, and how long that may take
 CLOSE_S = 2.0
@@ -197,10 +197,8 @@ class RemoteEncoders:
 async def _targets(url: str) -> Addresses:
     """gRPC's names for the addresses behind `host:port`; of a host with both kinds, those of IPv4."""
     host, _, port = url.rpartition(":")
-    found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    ipv4 = {f"ipv4:{address[0]}:{port}" for family, *_, address in found if family is socket.AF_INET}
-    ipv6 = {f"ipv6:[{address[0]}]:{port}" for family, *_, address in found if family is socket.AF_INET6}
-    return frozenset(ipv4 or ipv6)
+    found = await addresses(host)
+    return frozenset(f"{'ipv6' if one.startswith('[') else 'ipv4'}:{one}:{port}" for one in found)
 
 
 def _metadata(context: Context) -> Metadata:

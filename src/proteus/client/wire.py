@@ -36,6 +36,12 @@ def stamp(request: Any) -> None:
         request.raw_input_contents[0] = _string(document[:-1] + b', "sent": ' + sent + b"}")
 
 
+def replace_field(request: Any, name: str, value: object) -> None:
+    """In the document of a `document_request`."""
+    document = json.loads(request.raw_input_contents[0][LENGTH_BYTES:])
+    request.raw_input_contents[0] = _string(_utf8(document | {name: value}))
+
+
 def stop_request(model: Model, request_id: str, cache_scope: str, tenant: str) -> Any:
     """The `ModelInferRequest` that stops another of the same model."""
     return document_request(model, {"stop": {"request_id": request_id, "cache_scope": cache_scope, "tenant": tenant}})

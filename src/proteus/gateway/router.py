@@ -1,42 +1,187 @@
-"""Which server answers an order: of its pool, the one with the least outstanding cost."""
+"""Which server answers an order: the one of its pool with the least outstanding cost; another, where that fails."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import aclosing
 from typing import Any
 
-import grpc
-import grpc.aio
-from tritonclient.grpc import service_pb2_grpc
-
-from proteus.client.channel import CHANNEL_OPTIONS, in_plain_words
-from proteus.client.wire import stamp
+from proteus.client.wire import Model, replace_field, stamp
+from proteus.cost.vector import ResourceVector
+from proteus.deployment import Deployment
+from proteus.errors import DeadlineExceeded, Unavailable
+from proteus.gateway.errors import Draining
 from proteus.gateway.order import Order, Visit
+from proteus.gateway.pools import Pools
+from proteus.gateway.sending import (
+    AnsweredUnavailable,
+    Broke,
+    ServerFailed,
+    WasFull,
+    held_back,
+    messages_of,
+    too_late,
+)
+from proteus.gateway.servers import WHOLE, RoutedPool, ServerFigures, TritonServer
+from proteus.limits import Resources
 from proteus.limits_gateway import Gateway as Settings
+
+Capacities = Mapping[Model, Resources]
+DOORS_OF: Mapping[Model, Callable[[Deployment], bool]] = {
+    "chat": lambda deployment: deployment.reads,
+    "draw": lambda deployment: deployment.draws,
+}
 
 
 class Router:
     """For one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._url = settings.pools.text[0].grpc
-        self._channel: Any = None
+    def __init__(self, deployment: Deployment, settings: Settings) -> None:
+        self._routing = settings.routing
+        self._capacities = capacities_of(deployment)
+        self._pools = Pools(settings, [door for door, there in DOORS_OF.items() if there(deployment)])
+        self._retries: Counter[str] = Counter()
+        self._turns = 0
+        self._open = 0
+        self._draining = False
+        self._nothing_open = asyncio.Event()
+        self._nothing_open.set()
 
     async def start(self) -> None:
-        self._channel = grpc.aio.insecure_channel(self._url, options=CHANNEL_OPTIONS)
+        """Ends when every server was asked once whether it is ready."""
+        await self._pools.start()
+
+    async def drain(self) -> None:
+        """Nothing new is begun; ends when nothing is open."""
+        self._draining = True
+        await self._nothing_open.wait()
 
     async def close(self) -> None:
-        await self._channel.close()
+        """At once, whatever is open."""
+        self._draining = True
+        await self._pools.close()
+
+    def servers_of(self, pool: RoutedPool) -> tuple[TritonServer, ...]:
+        """Those that can be given work."""
+        return tuple(self._pools.of(pool))
+
+    def ready(self, pool: RoutedPool) -> bool:
+        return any(True for _ in self._pools.of(pool))
+
+    def figures(self) -> tuple[ServerFigures, ...]:
+        """Of every server in each of its pools."""
+        return tuple(self._pools.figures())
+
+    def retries(self) -> Mapping[str, int]:
+        """By the server that failed: how often another was asked."""
+        return self._retries
 
     async def messages(self, visit: Visit, order: Order) -> AsyncGenerator[Any, None]:
-        """Raises ProteusError or ClientError; a message may hold an error too."""
-        stamp(order.message)
-        visit.server = self._url
-        call = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelStreamInfer(iter([order.message]))
+        """Up to the report; none of them holds an error. Closing it stops the request at its server at once.
+
+        Raises ProteusError or ClientError. What the caller was given is taken for sent to the client: from then on no
+        other server is asked. Of an order that is `whole`, nothing is given before the report is there.
+        """
+        if self._draining:
+            raise Draining("the gateway is stopping", fix="try again in 1.0 s")
+        self._open += 1
+        self._nothing_open.clear()
         try:
-            async for message in call:
-                yield message
-        except grpc.RpcError as error:
-            raise in_plain_words(error, self._url, None) from None
+            async with aclosing(self._tries(visit, order)) as messages:
+                async for message in messages:
+                    yield message
         finally:
-            call.cancel()
+            self._open -= 1
+            if not self._open:
+                self._nothing_open.set()
+
+    async def _tries(self, visit: Visit, order: Order) -> AsyncGenerator[Any, None]:
+        document = order.message.raw_input_contents[0]
+        tried: list[TritonServer] = []
+        failures: list[ServerFailed] = []
+        while (server := self._next(pool_of(order), tried)) is not None:
+            if failures:
+                self._retries[tried[-1].address] += 1
+            tried.append(server)
+            visit.server, visit.retries = server.address, len(failures)
+            breaks, was_given = server.breaks, False
+            try:
+                async with aclosing(self._send(server, visit, order, document)) as messages:
+                    async for message in messages:
+                        was_given = True
+                        yield message
+                return
+            except ServerFailed as failed:
+                failures.append(failed)
+                _tell(server, failed, breaks)
+            if was_given or not self._may_try_again(failures):
+                break
+        raise failures[-1].error if failures else self._down(pool_of(order))
+
+    async def _send(
+        self, server: TritonServer, visit: Visit, order: Order, document: bytes
+    ) -> AsyncGenerator[Any, None]:
+        left_s = visit.arrived_s + self._routing.answer_timeout_ms / 1e3 - time.monotonic()
+        if left_s <= 0:
+            raise too_late()
+        _address(order, document)
+        with server.busy(pool_of(order), cost_of(order.resources, self._capacities[order.door])):
+            sent = messages_of(server, order, timeout_s=left_s, traceparent=visit.traceparent)
+            async with aclosing(sent), aclosing(held_back(sent) if order.whole else sent) as messages:
+                async for message in messages:
+                    yield message
+
+    def _next(self, pool: RoutedPool, tried: Collection[TritonServer]) -> TritonServer | None:
+        server = min((one for one in self._pools.of(pool) if one not in tried), key=TritonServer.rank, default=None)
+        if server is not None:
+            self._turns += 1
+            server.turn = self._turns
+        return server
+
+    def _may_try_again(self, failures: Collection[ServerFailed]) -> bool:
+        """Full servers are asked once more and no oftener: where two are full, the third is likely to be."""
+        full = sum(isinstance(one, WasFull) for one in failures)
+        return len(failures) <= self._routing.max_retries and full <= 1
+
+    def _down(self, pool: RoutedPool) -> Unavailable:
+        again_s = self._routing.suspect_ms / 1e3
+        return Unavailable(f"no server of the pool '{pool}' is ready", fix=f"try again in {again_s:.1f} s")
+
+
+def capacities_of(deployment: Deployment) -> Capacities:
+    """By which orders for the same server are compared."""
+    capacities: dict[Model, Resources] = {"chat": deployment.admission.capacity}
+    if deployment.draw is not None:
+        capacities["draw"] = deployment.draw.admission.capacity
+    return capacities
+
+
+def pool_of(order: Order) -> RoutedPool:
+    return "light" if order.light else order.pool
+
+
+def cost_of(vector: ResourceVector, capacity: Resources) -> int:
+    """The dominant share: the largest part that it takes of any resource, where WHOLE is all that there is."""
+    return max((getattr(vector, name) * WHOLE // limit for name, limit in capacity.named()), default=0)
+
+
+def _tell(server: TritonServer, failed: ServerFailed, breaks: int) -> None:
+    match failed:
+        case Broke():
+            server.broke(breaks)
+        case AnsweredUnavailable():
+            server.answered_unavailable()
+
+
+def _address(order: Order, document: bytes) -> None:
+    """Says that it is sent now, and what is left of its deadline now. Raises DeadlineExceeded."""
+    order.message.raw_input_contents[0] = document
+    if order.deadline_s is not None:
+        left_ms = int((order.deadline_s - time.monotonic()) * 1e3)
+        if left_ms < 1:
+            raise DeadlineExceeded("not started in time", limit="deadline_ms of the request", fix="allow more time")
+        replace_field(order.message, "deadline_ms", left_ms)
+    stamp(order.message)

@@ -1,0 +1,128 @@
+"""One order sent to one server: its messages, what their failure means, and that it is stopped when nobody reads on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import grpc
+
+from proteus.backend.failures import revive
+from proteus.backend.spans import TRACEPARENT
+from proteus.client.channel import in_plain_words
+from proteus.client.errors import ClientError, ServerError, TimedOut
+from proteus.client.wire import LENGTH_BYTES, Model
+from proteus.door.document import shorten
+from proteus.errors import InternalError, ProteusError, QueueFull, Unavailable
+from proteus.gateway.errors import AnswerTimeout
+from proteus.gateway.order import Order
+from proteus.gateway.servers import TritonServer
+
+HELD_BYTES = 16 * 2**20  # of an answer that is sent in one piece; a larger one comes as it is made
+ASK_AGAIN = "ask again in some seconds"
+
+log = logging.getLogger(__name__)
+
+
+class ServerFailed(Exception):
+    """Of the server, not of the request: another one may answer it. Never leaves the router."""
+
+    def __init__(self, error: ProteusError | ClientError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Broke(ServerFailed):
+    """The connection, or it could not be made."""
+
+
+class AnsweredUnavailable(ServerFailed):
+    pass
+
+
+class WasFull(ServerFailed):
+    """All that a server says who is well, and has enough to do."""
+
+
+async def messages_of(
+    server: TritonServer, order: Order, *, timeout_s: float, traceparent: str
+) -> AsyncGenerator[Any, None]:
+    """Up to the report. Raises ServerFailed, ProteusError or ClientError; whoever closes it early stops the request."""
+    metadata = (("traceparent", traceparent),) if TRACEPARENT.fullmatch(traceparent) else ()
+    call = server.stub.ModelStreamInfer(iter([order.message]), timeout=timeout_s, metadata=metadata)
+    has_ended = False
+    try:
+        async for message in call:
+            if message.error_message:
+                has_ended = True
+                raise _told(message.error_message, order.door, server.address)
+            has_ended = _has_report(message.infer_response)
+            yield message
+            if has_ended:
+                return
+        raise Broke(_went_away())
+    except grpc.RpcError as error:
+        raise _broken(error, server.address) from None
+    finally:
+        if not has_ended:
+            server.stop(order.door, order.request_id, order.tenant.cache_scope, order.tenant.name)
+        call.cancel()  # no effect on a stream that has ended
+
+
+async def held_back(messages: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
+    """None before the last has come, so that a server may fail up to the end; of a large answer, before HELD_BYTES."""
+    held: list[Any] = []
+    held_bytes = 0
+    async for message in messages:
+        held.append(message)
+        held_bytes += message.ByteSize()
+        if held_bytes > HELD_BYTES:
+            for one in held:
+                yield one
+            held = []
+    for one in held:
+        yield one
+
+
+def _has_report(response: Any) -> bool:
+    outputs = zip(response.outputs, response.raw_output_contents, strict=False)
+    return any(output.name == "report" and len(raw) > LENGTH_BYTES for output, raw in outputs)
+
+
+def _told(text: str, door: Model, address: str) -> Exception:
+    """What a server says went wrong; Triton's own words are no client's business."""
+    told: ProteusError | ServerError = ServerError.parse(text)
+    if isinstance(told, ServerError) and told.is_unknown_model:
+        log.error("server %s has no model '%s'", address, door)
+        return AnsweredUnavailable(Unavailable(f"a server has no model '{door}'", fix=ASK_AGAIN))
+    if told.code == "triton":
+        told = revive(text, door)
+        if isinstance(told, InternalError):
+            log.error("server %s answered: %s", address, shorten(text))
+    match told.code:
+        case Unavailable.code:
+            return AnsweredUnavailable(told)
+        case QueueFull.code:
+            return WasFull(told)
+        case _:
+            return told
+
+
+def _broken(error: grpc.RpcError, address: str) -> Exception:
+    told = in_plain_words(error, address, None)
+    if isinstance(told, TimedOut):
+        return too_late()
+    if isinstance(told, ServerError):  # a status that neither a broken connection nor a model has
+        log.error("server %s answered: %s", address, shorten(str(told)))
+    return Broke(_went_away())
+
+
+def _went_away() -> Unavailable:
+    return Unavailable("the server went away before the answer was complete", fix=ASK_AGAIN)
+
+
+def too_late() -> AnswerTimeout:
+    return AnswerTimeout(
+        "the answer was not complete in time", limit="[gateway.routing] answer_timeout_ms", fix="ask for less"
+    )
