@@ -15,6 +15,16 @@ DeploymentFile = Annotated[
     Path, typer.Option(exists=True, dir_okay=False, help="The deployment file to serve.", show_default=True)
 ]
 DEMO_DEPLOYMENT = Path("deployments/demo.toml")
+Tritonserver = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        file_okay=False,
+        envvar=TRITONSERVER_VARIABLE,
+        help="Folder of an installed one, such as /opt/tritonserver; by default the embedded one runs.",
+        show_default=False,
+    ),
+]
 
 
 def serve(
@@ -38,16 +48,7 @@ def serve(
     drain_s: Annotated[
         float, typer.Option(min=0, max=3600, help="When told to stop: go on for so long, while requests are open.")
     ] = 0.0,
-    tritonserver: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            file_okay=False,
-            envvar=TRITONSERVER_VARIABLE,
-            help="Folder of an installed one, such as /opt/tritonserver; by default the embedded one runs.",
-            show_default=False,
-        ),
-    ] = None,
+    tritonserver: Tritonserver = None,
     log: Annotated[Path | None, typer.Option(help="The server's log; by default in var/.", show_default=False)] = None,
     ready_timeout_s: Annotated[
         float | None, typer.Option(min=1, help="For all models to load: 120, on GPUs 900.", show_default=False)
