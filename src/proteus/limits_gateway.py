@@ -99,21 +99,6 @@ class GatewayRouting(Section):
     drain_ms: Count = Field(description="for open requests, when the gateway is told to stop")
 
 
-class LightModel(Section):
-    """A smaller model beside this deployment's own, for `model: "auto"`."""
-
-    deployment: str = Field(description="its deployment file; its name is the model's")
-    servers: Servers = Field(description="that serve it")
-
-
-class AutoRule(Section):
-    """Which model and tier `model: "auto"` takes. docs/gateway.md states the rule."""
-
-    light_max_pixels: Count = Field(description="of all pictures of a question that the light model may have")
-    low_max_pixels: Count = Field(description="of a picture whose kind of question is answered as well in tier `low`")
-    max_price: NoLess = Field(description="of a question: above it, the tier goes down; 0 is no limit")
-
-
 class Prices(Section):
     """What is charged, in one currency. A request's price is reported and metered, nothing is collected."""
 
@@ -125,6 +110,22 @@ class Prices(Section):
     per_picture: NoLess = Field(description="read, whatever its size")
     per_drawn_picture: NoLess = Field(description="drawn, whatever its size")
     per_million_token_passes: NoLess = Field(description="latent tokens x evaluations of the denoiser")
+
+
+class LightModel(Section):
+    """A smaller model beside this deployment's own, for `model: "auto"`."""
+
+    deployment: str = Field(description="its deployment file; its name is the model's")
+    servers: Servers = Field(description="that serve it")
+    prices: Prices | None = Field(None, description="of its answers, in the same currency; none: those of this file")
+
+
+class AutoRule(Section):
+    """Which model and tier `model: "auto"` takes. docs/gateway.md states the rule."""
+
+    light_max_pixels: Count = Field(description="of all pictures of a question that the light model may have")
+    low_max_pixels: Count = Field(description="of a picture whose kind of question is answered as well in tier `low`")
+    max_price: NoLess = Field(description="of a question: above it, tier and model go down; 0 is no limit")
 
 
 class Metering(Section):
@@ -168,6 +169,13 @@ class Gateway(Section):
     prices: Prices = Field(description="What is charged.")
     metering: Metering | None = Field(None, description="A line for each request; none: nothing is written.")
     moderation: Moderation | None = Field(None, description="A check before and after; none: nothing is checked.")
+
+    @model_validator(mode="after")
+    def one_currency(self) -> Gateway:
+        light = self.light.prices if self.light is not None else None
+        if light is not None and light.currency != self.prices.currency:
+            raise ValueError(f"light.prices.currency = {light.currency} is not that of prices: {self.prices.currency}")
+        return self
 
     def servers(self) -> Iterator[ServerAddress]:
         """Each once, those of the light model included."""

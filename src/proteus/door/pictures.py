@@ -16,6 +16,7 @@ from proteus.door.request import AnyPicture, ChatMessage, PictureContent
 from proteus.errors import InvalidRequest, ProteusError
 from proteus.limits import ImageLimits, TierName
 from proteus.media.accept import accept_picture, check_bytes, check_count
+from proteus.media.beginning import probe_beginning
 from proteus.media.header import PictureHeader
 from proteus.media.probe import probe_picture
 from proteus.media.source import from_text
@@ -25,9 +26,10 @@ MAX_SCHEME_CHARS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where the bytes of one picture are: exactly one of the three is set."""
+    """Where the bytes of one picture are: exactly one of `attached`, `text` and `url` is set."""
 
     tier: TierName
+    file_bytes: int | None = None  # of the whole file, where only its beginning is there: enough to tell what it costs
     attached: bytes | None = None
     text: str | None = None  # base64 or a data URI
     url: str | None = None  # http or https
@@ -39,6 +41,12 @@ class Picture:
     digest: bytes  # SHA-256 of `data`
     header: PictureHeader
     tier: TierName
+    file_bytes: int | None = None  # where `data` are only the beginning of the file
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the whole file."""
+        return len(self.data) if self.file_bytes is None else self.file_bytes
 
 
 def split(data: bytes, lengths: npt.NDArray[np.int64] | None, limits: ImageLimits) -> tuple[bytes, ...]:
@@ -82,13 +90,22 @@ def read(source: Source, number: int, fetched: Mapping[str, bytes], limits: Imag
     Raises InvalidPicture or MediaTooLarge, naming the picture.
     """
     try:
-        data = _bytes(source, fetched, limits)
-        check_bytes(len(data), limits)
-        header = probe_picture(data)
-        accept_picture(header, len(data), limits)
+        data, file_bytes = _bytes(source, fetched, limits), source.file_bytes
+        check_bytes(len(data) if file_bytes is None else max(file_bytes, len(data)), limits)
+        header = probe_picture(data) if file_bytes is None else probe_beginning(data)
     except ProteusError as error:
         raise error.about(f"picture {number}") from error
-    return Picture(data=data, digest=media_digest(data), header=header, tier=source.tier)
+    picture = Picture(data=data, digest=media_digest(data), header=header, tier=source.tier, file_bytes=file_bytes)
+    accept(picture, number, limits)
+    return picture
+
+
+def accept(picture: Picture, number: int, limits: ImageLimits) -> None:
+    """Whether picture `number`, read under one contract, is within another; raises as `read` does."""
+    try:
+        accept_picture(picture.header, picture.num_bytes, limits)
+    except ProteusError as error:
+        raise error.about(f"picture {number}") from error
 
 
 def _source(place: AnyPicture, rest: Iterator[bytes]) -> Source:

@@ -88,13 +88,17 @@ class Preparation:
 
         Raises InvalidRequest and what it is the root of, MediaTooLarge, QueueFull, or DeadlineExceeded.
         """
-        fetched: Mapping[str, bytes] = {}
-        if numbers := _first_of_each_url(parsed.places):
-            seat.hold(len(numbers) * self._deployment.image.max_bytes)
-            with timeline.ingress("fetch"):
-                fetched = await self._fetch(numbers, parsed.deadline_s)
-        threads = self._for_media if parsed.places else self._for_text
-        return await in_thread(threads, lambda: self.plan(parsed, fetched, timeline))
+        fetched = await self._fetched(parsed, seat, timeline)
+        return await in_thread(self._threads(parsed), lambda: self.plan(parsed, fetched, timeline))
+
+    async def pictures(self, parsed: Parsed, seat: Seat, timeline: Timeline) -> tuple[Picture, ...]:
+        """The first half of `prepare`: which tiers they are to have may be decided when their sizes are known."""
+        fetched = await self._fetched(parsed, seat, timeline)
+        return await in_thread(self._threads(parsed), lambda: self._read(parsed, fetched, timeline))
+
+    async def planned(self, parsed: Parsed, pictures: tuple[Picture, ...], timeline: Timeline) -> Prepared:
+        """The other half."""
+        return await in_thread(self._threads(parsed), lambda: self._plan(parsed, pictures, timeline))
 
     def looked_at(self, request: ChatRequest, attached: Sequence[bytes], deadline_s: float | None) -> Parsed:
         """A document with the pictures beside it; raises InvalidRequest and MediaTooLarge."""
@@ -109,6 +113,14 @@ class Preparation:
             if request.sent is not None and request.sent.clock == clock_name():
                 timeline.sent(request.sent.ns)
             return self.looked_at(request, call.attached, call.deadline_s(request, timeline.start_s))
+
+    async def _fetched(self, parsed: Parsed, seat: Seat, timeline: Timeline) -> Mapping[str, bytes]:
+        numbers = _first_of_each_url(parsed.places)
+        if not numbers:
+            return {}
+        seat.hold(len(numbers) * self._deployment.image.max_bytes)
+        with timeline.ingress("fetch"):
+            return await self._fetch(numbers, parsed.deadline_s)
 
     async def _fetch(self, numbers: Mapping[str, int], deadline_s: float | None) -> Mapping[str, bytes]:
         """Each URL once, all at the same time; the first that fails ends the others, and so does the deadline."""
@@ -125,10 +137,19 @@ class Preparation:
 
     def plan(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> Prepared:
         """In the thread that asks; `fetched` holds what came by URL. Raises as `prepare` does."""
-        request = parsed.request
+        return self._plan(parsed, self._read(parsed, fetched, timeline), timeline)
+
+    def _threads(self, parsed: Parsed) -> ThreadPoolExecutor:
+        return self._for_media if parsed.places else self._for_text
+
+    def _read(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> tuple[Picture, ...]:
         with timeline.ingress("plan"):
             numbered = enumerate(parsed.places, start=1)
-            pictures = tuple(read(place, number, fetched, self._deployment.image) for number, place in numbered)
+            return tuple(read(place, number, fetched, self._deployment.image) for number, place in numbered)
+
+    def _plan(self, parsed: Parsed, pictures: tuple[Picture, ...], timeline: Timeline) -> Prepared:
+        request = parsed.request
+        with timeline.ingress("plan"):
             costs = tuple(self._cost(picture, number, len(pictures)) for number, picture in enumerate(pictures, 1))
         with timeline.ingress("prompt"):
             prompt = self._renderer.render(_messages(request), [cost.plan.visual_tokens for cost in costs])
@@ -147,7 +168,7 @@ class Preparation:
     def _cost(self, picture: Picture, number: int, num_pictures: int) -> MediaCost:
         try:
             return self._planner.picture(
-                picture.header, len(picture.data), tier=picture.tier, images_in_request=num_pictures
+                picture.header, picture.num_bytes, tier=picture.tier, images_in_request=num_pictures
             )
         except ProteusError as error:
             raise error.about(f"picture {number}") from error

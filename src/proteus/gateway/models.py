@@ -8,32 +8,49 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
-from proteus.deployment import Deployment
+from proteus.cost.vector import ResourceVector
+from proteus.deployment import Deployment, DeploymentError
 from proteus.door.document import shorten
+from proteus.door.seats import Seat
 from proteus.errors import ProteusError
 from proteus.gateway.artist import Artist
+from proteus.gateway.auto_reader import AUTO, Affords, AutoReader
 from proteus.gateway.errors import NotAllowed, NotFound
 from proteus.gateway.order import Tenant
-from proteus.gateway.reader import Reader
+from proteus.gateway.reader import Reader, Reading
 from proteus.limits_gateway import Gateway as Settings
+from proteus.limits_gateway import LightModel, Prices
 
 DRAWS = "-draw"  # after the deployment's name
+
+
+def _everything(tenant: Tenant, vector: ResourceVector) -> bool:
+    return True
 
 
 class Models:
     """Of one deployment, which reads, draws, or does both. Raises DeploymentError, or ProteusError of a checkpoint."""
 
-    def __init__(self, deployment: Deployment, settings: Settings) -> None:
+    def __init__(self, deployment: Deployment, settings: Settings, affords: Affords = _everything) -> None:
         prices = settings.prices
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, Reader | AutoReader] = {}
         self.artists: dict[str, Artist] = {}
+        if deployment.name == AUTO:
+            raise DeploymentError(
+                f"{deployment.path}: name = {AUTO!r}", limit="the gateway's own name", fix="give another name"
+            )
         if deployment.reads:
-            self.readers[deployment.name] = Reader(deployment, prices)
+            full, light = Reader(deployment, prices), None
+            if settings.light is not None:
+                light = light_reader(deployment, settings.light, prices)
+                self.readers[light.name] = light
+            self.readers[full.name] = full
+            self.readers[AUTO] = AutoReader(full, light, settings.auto, affords)
         if deployment.draws:
             name = deployment.name + DRAWS
             self.artists[name] = Artist(deployment, prices, name=name)
 
-    def reader(self, name: str, tenant: Tenant) -> Reader:
+    def reader(self, name: str, tenant: Tenant) -> Reader | AutoReader:
         """Raises NotFound or NotAllowed."""
         if name not in self.readers:
             self._refuse(name, self.readers, doing="answers questions")
@@ -47,6 +64,13 @@ class Models:
         _check(name, tenant)
         return self.artists[name]
 
+    async def again(self, reading: Reading, pictures: Mapping[int, bytes], seat: Seat) -> Reading:
+        """The same question to the same model with other bytes for some of its pictures. Raises as `plan` does."""
+        reader = self.readers[reading.model]
+        if not isinstance(reader, Reader):
+            raise LookupError(f"{reading.model} plans nothing itself")
+        return await reader.again(reading, pictures, seat)
+
     def names(self) -> Iterator[str]:
         yield from self.readers
         yield from self.artists
@@ -57,6 +81,22 @@ class Models:
             raise _of_model(NotFound(f"the model {name} is no model that {doing}", limit=f"{doing}: {known}"))
         what = f'there is no model "{shorten(name)}"'
         raise _of_model(NotFound(what, limit=f"{doing}: {known}", fix="GET /v1/models lists them"))
+
+
+def light_reader(deployment: Deployment, light: LightModel, prices: Prices) -> Reader:
+    """Of a deployment file of its own. Raises DeploymentError saying why it cannot be read."""
+    path = deployment.path.parent / light.deployment
+    where = f"{deployment.path}: gateway.light.deployment"
+    try:
+        reader = Reader(Deployment.load(path), light.prices or prices, light=True)
+    except ProteusError as error:
+        raise DeploymentError(f"{where}: {error.what}", limit=error.limit, fix=error.fix) from error
+    taken = (deployment.name, deployment.name + DRAWS, AUTO)
+    if reader.name in taken:
+        raise DeploymentError(
+            f"{where}: {path} has the name {reader.name}", limit="a name of its own", fix="change `name` in that file"
+        )
+    return reader
 
 
 def _check(name: str, tenant: Tenant) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proteus.admission.ask import Ask, refuse_what_never_fits
 from proteus.client.request import build_request
@@ -15,24 +15,23 @@ from proteus.contract import CHAT
 from proteus.cost.planner import Planner
 from proteus.cost.price import Price, Used, price
 from proteus.deployment import Deployment
-from proteus.door.pictures import Source
-from proteus.door.prepare import Preparation, Prepared
+from proteus.door.pictures import Picture, Source, accept
+from proteus.door.prepare import Parsed, Preparation, Prepared
 from proteus.door.request import AnyPicture, ChatRequest
 from proteus.door.seats import Seat
 from proteus.families.llava import LlavaFamily
+from proteus.gateway.auto import Decision
 from proteus.gateway.order import Order, Visit, left_ms
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import Prompt, PromptRenderer
-from proteus.limits import TierName
 from proteus.limits_gateway import Prices
 from proteus.manifest import Manifest
 from proteus.media.fetch import Fetcher
 from proteus.stages import Timeline
 
-if TYPE_CHECKING:
-    from proteus.gateway.auto import Decision
-
-INLINE_TEXT_BYTES = 4_096  # planned at once, in less time than it takes to wake a thread and the loop again
+INLINE_TEXT_CHARS = 4_096  # planned at once, in less time than it takes to wake a thread and the loop again
+Beginnings = Mapping[int, int]  # index of a picture of which only the first bytes are there -> bytes of the whole file
+WHOLE: Beginnings = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,31 +79,47 @@ class Reader:
         """A document of docs/contract.md; raises InvalidRequest."""
         return ChatRequest.parse(document, self.limits.text)
 
-    async def plan(self, visit: Visit, request: ChatRequest, seat: Seat) -> Reading:
-        """`seat` is told of what URLs may bring. Raises what the door raises before it asks for capacity."""
+    def look(self, visit: Visit, request: ChatRequest, beginnings: Beginnings = WHOLE) -> Parsed:
+        """Raises InvalidRequest and MediaTooLarge."""
         parsed = self._preparation.looked_at(request, (), visit.deadline_s(request.deadline_ms))
-        if parsed.places or _text_chars(request) > INLINE_TEXT_BYTES:
-            return self.reading(await self._preparation.prepare(parsed, seat, Timeline()))
-        return self.reading(self._preparation.plan(parsed, {}, Timeline()))
-
-    async def again(
-        self,
-        prepared: Prepared,
-        seat: Seat,
-        *,
-        pictures: Mapping[int, bytes] | None = None,
-        tiers: Mapping[int, TierName] | None = None,
-    ) -> Reading:
-        """What was prepared before, by this model or another, with other bytes or tiers for some of its pictures."""
         places = tuple(
-            Source(tier=(tiers or {}).get(index, picture.tier), attached=(pictures or {}).get(index, picture.data))
+            replace(place, file_bytes=beginnings.get(index, place.file_bytes))
+            for index, place in enumerate(parsed.places)
+        )
+        return replace(parsed, places=places) if beginnings else parsed
+
+    async def plan(self, visit: Visit, request: ChatRequest, seat: Seat, beginnings: Beginnings = WHOLE) -> Reading:
+        """`seat` is told of what URLs may bring. Raises what the door raises before it asks for capacity."""
+        parsed = self.look(visit, request, beginnings)
+        if is_small(parsed):
+            return self._reading(self._preparation.plan(parsed, {}, Timeline()))
+        return self._reading(await self._preparation.prepare(parsed, seat, Timeline()))
+
+    async def pictures(self, parsed: Parsed, seat: Seat) -> tuple[Picture, ...]:
+        """Fetched, within the contract, their headers read. Raises as `plan` does."""
+        return await self._preparation.pictures(parsed, seat, Timeline()) if parsed.places else ()
+
+    async def with_pictures(self, parsed: Parsed, pictures: tuple[Picture, ...]) -> Reading:
+        """What was looked at, by this model or another, with these pictures in its places. Raises as `plan` does."""
+        parsed.request.check(self.limits.text)
+        self._preparation.looked_at(parsed.request, (), parsed.deadline_s)
+        for number, picture in enumerate(pictures, start=1):
+            accept(picture, number, self.limits.image)
+        if is_small(parsed):
+            return self._reading(self._preparation.plan(parsed, {}, Timeline()))
+        return self._reading(await self._preparation.planned(parsed, pictures, Timeline()))
+
+    async def again(self, reading: Reading, pictures: Mapping[int, bytes], seat: Seat) -> Reading:
+        """The same question with other bytes for some of its pictures, by their index. Raises as `plan` does."""
+        prepared = reading.prepared
+        places = tuple(
+            Source(tier=picture.tier, attached=pictures.get(index, picture.data))
             for index, picture in enumerate(prepared.pictures)
         )
-        prepared.request.check(self.limits.text)
-        parsed = self._preparation.looked_at(prepared.request, (), prepared.deadline_s)
-        return self.reading(await self._preparation.prepare(replace(parsed, places=places), seat, Timeline()))
+        parsed = Parsed(request=prepared.request, places=places, deadline_s=prepared.deadline_s)
+        return replace(self._reading(await self._preparation.prepare(parsed, seat, Timeline())), auto=reading.auto)
 
-    def reading(self, prepared: Prepared) -> Reading:
+    def _reading(self, prepared: Prepared) -> Reading:
         """Raises MediaTooLarge for what no empty server would take."""
         ask = Ask(vector=prepared.resources, latency_class=prepared.latency_class, tenant="", model=CHAT.name)
         refuse_what_never_fits(ask, self.limits.admission, table="admission")
@@ -123,8 +138,10 @@ def visual_tokens_of_first(prompt: Prompt, num_tokens: int) -> int:
     return sum(max(0, min(start + length, num_tokens) - start) for start, length in prompt.visual_spans)
 
 
-def _text_chars(request: ChatRequest) -> int:
-    return sum(len(part.text) for message in request.messages for part in message.parts() if part.type == "text")
+def is_small(parsed: Parsed) -> bool:
+    """Whether it is planned on the event loop."""
+    texts = (part.text for message in parsed.request.messages for part in message.parts() if part.type == "text")
+    return not parsed.places and sum(map(len, texts)) <= INLINE_TEXT_CHARS
 
 
 def _order(reading: Reading, visit: Visit) -> Order:
