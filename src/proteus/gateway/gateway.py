@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from proteus.deployment import Deployment, DeploymentError
-from proteus.door.seats import Seats
 from proteus.gateway.addresses import Proxies
+from proteus.gateway.budgets import Budgets
 from proteus.gateway.guessing import Guessing
+from proteus.gateway.metering import metering_of
 from proteus.gateway.models import Models
 from proteus.gateway.order import Visit
 from proteus.gateway.passage import Passage
 from proteus.gateway.router import Router
-from proteus.gateway.tenants import Tenants
+from proteus.gateway.seating import Seating
+from proteus.gateway.shares import Shares, admissions_of
+from proteus.gateway.tenants import Tenants, tenants_path
 from proteus.gateway.visits import Visits
 from proteus.limits_gateway import Gateway as Settings
 
@@ -28,18 +33,32 @@ class Gateway:
         self.proxies = Proxies(self.settings.http.proxies)
         self.guessing = Guessing(self.settings.http.max_bad_keys_per_minute)
         self.visits = Visits()
-        self.tenants = Tenants()
-        self.models = Models(deployment, self.settings)
-        queue = self.settings.queue
-        self.seats = Seats(max_requests=queue.max_open_requests, max_bytes=queue.max_open_bytes, table="gateway.queue")
+        self.tenants = Tenants(tenants_path(deployment))
+        self.budgets = Budgets()
+        self.models = Models(deployment, self.settings, self.budgets.affords)
+        self.seats = Seating(self.settings.queue, shared_fairly=self.tenants.asks_for_keys)
         self.router = Router(deployment, self.settings)
-        self.passage = Passage(self.router)
+        self.shares = Shares(
+            self.settings,
+            admissions_of(deployment, self.models),
+            lambda pool: len(self.router.servers_of(pool)),
+        )
+        self.passage = Passage(self.router, self.budgets, self.shares)
+        self.metering = metering_of(deployment, self.settings)
 
     async def start(self) -> None:
+        self.metering.start()
+        await self.tenants.start()
+        await self.shares.start()
         await self.router.start()
 
     async def close(self) -> None:
         await self.router.close()
+        await self.shares.close()
+        await self.tenants.close()
+        await asyncio.to_thread(self.metering.close)
 
     def ended(self, visit: Visit) -> None:
         """The last that is done for a request."""
+        self.passage.ended(visit)
+        self.metering.ended(visit)

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proteus.client.wire import Model
 from proteus.cost.vector import ResourceVector
@@ -14,6 +14,9 @@ from proteus.door.seats import Seat
 from proteus.limits import LatencyClass
 from proteus.limits_gateway import PoolName
 from proteus.stages import Stopwatch
+
+if TYPE_CHECKING:
+    from proteus.gateway.budgets import Charge
 
 SERVED, CLIENT_GONE = "served", "client_gone"  # outcomes beside the codes of errors
 
@@ -66,6 +69,7 @@ class Visit:
     tenant: Tenant | None = None
     seat: Seat | None = None  # that holds the bytes of the body, and what is fetched
     order: Order | None = None
+    charge: Charge | None = None  # on its tenant's budget
     server: str = ""  # that answered
     retries: int = 0
     report: Mapping[str, Any] | None = None  # the server's, as docs/contract.md tells it

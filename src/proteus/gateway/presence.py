@@ -120,7 +120,7 @@ class Answering(Response):
         try:
             with gateway.visits.one():
                 visit.tenant = self._whose(scope, visit)
-                with gateway.seats.take(0) as visit.seat:
+                with gateway.seats.take(0, visit.tenant) as visit.seat:
                     await self._answer(scope, receive, visit, visit.seat, out)
             visit.status = out.status
         except ClientGone as gone:
