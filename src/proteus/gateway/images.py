@@ -17,8 +17,9 @@ from proteus.gateway.account import account
 from proteus.gateway.artist import Artist, Sketch
 from proteus.gateway.body import load_json
 from proteus.gateway.chat import user_hash
-from proteus.gateway.images_answer import COMPLETED, PARTIAL, bill, completed, partial_image, whole, written
+from proteus.gateway.images_answer import COMPLETED, PARTIAL, bill, completed, partial_image, whole
 from proteus.gateway.images_request import ImagesRequest
+from proteus.gateway.in_base64 import written
 from proteus.gateway.order import Order, Visit
 from proteus.gateway.presence import Out
 

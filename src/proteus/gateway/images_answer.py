@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proteus.client.drawing import Drawn, Encoded, Preview
 from proteus.door.draw_plan import DrawPlan
+from proteus.gateway.in_base64 import with_base64
 from proteus.gateway.presence import as_json
 
 BACKGROUND = "opaque"
 PARTIAL, COMPLETED = "image_generation.partial_image", "image_generation.completed"
-INLINE_BYTES = 262_144  # of pictures, which take 1 ms to write
-PIECE_BYTES = 3 * 65_536  # of which base64 is made at once; three bytes are four characters
 Document = dict[str, Any]
 
 
@@ -47,11 +43,6 @@ def whole(pictures: Sequence[Drawn], plan: DrawPlan, created: int, more: Mapping
     return b"".join((head[:-1], b',"data":[', b",".join(data), b"]}"))
 
 
-async def written(num_bytes: int, write: Callable[[], bytes]) -> bytes:
-    """What `write` makes of pictures of so many bytes, in a thread where that takes long."""
-    return await asyncio.to_thread(write) if num_bytes > INLINE_BYTES else write()
-
-
 def usage(plan: DrawPlan, *, pictures: int) -> Document:
     """Input is the prompt, and the negative one where it is read; output the latent tokens of the pictures."""
     text_tokens, image_tokens = plan.text_tokens, plan.cost.latent_tokens * pictures
@@ -76,15 +67,7 @@ def _noise(picture: Drawn) -> Document:
 
 
 def _with_picture(document: Document, picture: Encoded) -> bytes:
-    return b"".join((as_json(document)[:-1], b',"b64_json":"', *_base64(picture.data), b'"}'))
-
-
-def _base64(data: bytes) -> Iterator[bytes]:
-    """In pieces, between which a thread lets the event loop have its turn: a call in C keeps it to its end."""
-    for start in range(0, len(data), PIECE_BYTES):
-        if start:
-            time.sleep(0)
-        yield base64.b64encode(data[start : start + PIECE_BYTES])
+    return with_base64(as_json(document), "b64_json", picture.data)
 
 
 def _event(kind: str, picture: Encoded, plan: DrawPlan, created: int) -> Document:
