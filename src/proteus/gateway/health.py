@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from proteus.client.wire import Model
 from proteus.door.document import shorten
 
 MAX_ANSWER_BYTES = 16_384
+STATUS = re.compile(rb"HTTP/1\.[01] (?P<status>[1-5][0-9]{2})[ \r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,13 @@ def why_not(error: grpc.RpcError) -> str:
 
 
 def _read(answer: bytes) -> Told:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    words = head.partition(b"\r\n")[0].split(b" ")
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+    found = STATUS.match(answer)
+    if found is None:
         return Told(ready=False, why="its health port does not speak HTTP")
-    if int(words[1]) == HTTPStatus.OK:
+    if (status := int(found["status"])) == HTTPStatus.OK:
         return READY
-    return Told(ready=False, why=shorten(_reasons(body)) or f"its health port answers {int(words[1][:3])}")
+    body = answer.partition(b"\r\n\r\n")[2]
+    return Told(ready=False, why=shorten(_reasons(body)) or f"its health port answers {status}")
 
 
 def _reasons(body: bytes) -> str:
