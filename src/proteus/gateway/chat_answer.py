@@ -29,7 +29,7 @@ class ChatAnswer:
 
     def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
         """What a piece adds; nothing, while a character is incomplete and no logprobs are wanted."""
-        if piece.text or piece.logprobs:
+        if piece.text or (piece.logprobs and self._wish.request.logprobs):
             yield from self._begin(piece.index)
             yield self._chunk(piece.index, {"content": piece.text}, logprobs=piece.logprobs)
 
