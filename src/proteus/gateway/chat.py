@@ -28,8 +28,7 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
         reader = gateway.models.reader(model_of(document), visit.whose)
         wish = read_chat(document, reader.limits.text)
         visit.user_hash = user_hash(visit, wish.user)
-        with gateway.seats.take(len(body), visit.whose) as seat:
-            reading = await reader.plan(visit, wish.request, seat)
+        reading = await reader.plan(visit, wish.request, visit.place)
         order = reading.order(visit)
     told = ChatAnswer(wish, visit.request_id, order.model, revision=reading.revision)
     builder = AnswerBuilder()
