@@ -11,10 +11,18 @@ from typing import Any
 
 import pytest
 import redis
+import typer
 import yaml
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
+from proteus.cli.commands import app
+from proteus.cli.gateway import PORT
+from proteus.deployment import Deployment
+from proteus.gateway.run import server_address
+from proteus.gateway.tenants_file import digest_of, keys_of, read_tenants
+from proteus.launcher.health import DEFAULT_PORT
+from proteus.launcher.process import STOP_GRACE_S
 from proteus.launcher.serve import READY_TIMEOUT_S
 from proteus.launcher.surroundings import SHM_ENOUGH_BYTES
 from tests.docker.scripts import BIN, DOCKER, ROOT
@@ -24,7 +32,8 @@ FILE = DOCKER / "compose.yaml"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 SERVERS = [name for name in SERVICES if name.startswith("server-")]
-TRITON_PORTS = {"8000", "8001", "8002", "8080"}
+GATEWAYS = [name for name in SERVICES if name.startswith("gateway-")]
+PRIVATE_PORTS = {"8000", "8001", "8002", "8080", "8091"}
 PINNED = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?")
 EACH = pytest.mark.parametrize("name", SERVICES)
 
@@ -82,11 +91,11 @@ def test_an_image_is_built_here_or_pinned(name: str) -> None:
 
 
 @EACH
-def test_published_ports_are_on_loopback_and_none_is_tritons(name: str) -> None:
+def test_published_ports_are_on_loopback_and_none_is_private(name: str) -> None:
     for port in SERVICES[name].get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z]+_PORT:-\d+\}:\d+", port)
-        assert port.rpartition(":")[2] not in TRITON_PORTS
-    assert name in ("prometheus", "grafana") or "ports" not in SERVICES[name]
+        assert port.rpartition(":")[2] not in PRIVATE_PORTS
+    assert ("ports" in SERVICES[name]) == (name in ("prometheus", "grafana", *GATEWAYS))
 
 
 def test_servers_and_redis_are_where_nothing_comes_in_or_goes_out() -> None:
@@ -107,6 +116,41 @@ def test_a_server_has_room_to_run(name: str) -> None:
     assert server["profiles"] == [name.removeprefix("server-")]
 
 
+@pytest.mark.parametrize("name", GATEWAYS)
+def test_a_gateway_is_started_with_options_that_exist_and_finds_the_servers(name: str) -> None:
+    gateway = SERVICES[name]
+    command = typer.main.get_command(app).commands["gateway"]  # type: ignore[attr-defined]
+    options = {option for parameter in command.params for option in parameter.opts}
+    verb, *given = gateway["command"]
+    values = dict(word.split("=", 1) for word in given)
+    assert (verb, values.keys() <= options) == ("gateway", True)
+    address = server_address(values["--server"])
+    aliases = {alias for server in SERVERS for alias in SERVICES[server]["networks"]["serving"]["aliases"]}
+    assert {address.grpc.split(":")[0], (address.health or "").split(":")[0]} == aliases
+    assert f":{DEFAULT_PORT}" in (address.health or "")
+    assert gateway["image"] == SERVICES[name.replace("gateway", "server")]["image"]
+    assert gateway["ports"] == [f"127.0.0.1:${{GATEWAY_PORT:-{PORT}}}:{PORT}"]
+
+
+def test_what_the_gateway_reads_and_writes_is_mounted_where_the_images_file_says(tmp_path: Path) -> None:
+    file = tmp_path / "demo.toml"
+    file.write_text((ROOT / "deployments" / "demo.toml").read_text())
+    subprocess.run(["sed", "-i", "-f", DOCKER / "gateway.sed", file], check=True)
+    settings = Deployment.load(file).gateway
+    assert settings is not None and settings.metering is not None
+    assert settings.tenants == f"/run/secrets/{SERVICES['gateway-cpu']['secrets'][0]}"
+    assert f"metering:{Path(settings.metering.path).parent}" in SERVICES["gateway-cpu"]["volumes"]
+    assert (DOCKER / "Dockerfile").read_text().count("install -d -o 10001 -g 10001 /var/lib/proteus\n") == 2
+
+
+def test_a_stop_leaves_time_for_what_is_open() -> None:
+    settings = Deployment.load(ROOT / "deployments" / "demo.toml").gateway
+    assert settings is not None
+    waits_s = {name: int(SERVICES[name]["stop_grace_period"].removesuffix("s")) for name in (*SERVERS, *GATEWAYS)}
+    (drain_s,) = set(re.findall(r'"--drain-s", "(\d+)"', (DOCKER / "Dockerfile").read_text()))
+    assert min(waits_s.values()) >= max(int(drain_s), settings.routing.drain_ms / 1e3) + 2 * STOP_GRACE_S
+
+
 def test_the_gpu_server_reserves_devices_and_mounts_its_models_read_only() -> None:
     server = SERVICES["server-gpu"]
     (device,) = server["deploy"]["resources"]["reservations"]["devices"]
@@ -118,7 +162,7 @@ def test_the_gpu_server_reserves_devices_and_mounts_its_models_read_only() -> No
 def test_secrets_are_files_that_a_script_makes_and_git_never_sees() -> None:
     names = set(COMPOSE["secrets"])
     made = set(re.search(r"for name in ([\w ]+);", (DOCKER / "secrets.sh").read_text())[1].split())  # type: ignore[index]
-    assert names == made
+    assert names == {*made, "tenants"}
     assert {secret["file"] for secret in COMPOSE["secrets"].values()} == {f"secrets/{name}" for name in names}
     ignored = subprocess.run(["git", "check-ignore", "-q", "docker/secrets/redis_password"], cwd=ROOT)
     assert ignored.returncode == 0
@@ -131,8 +175,12 @@ def test_the_script_makes_each_secret_once(tmp_path: Path) -> None:
     script.write_bytes((DOCKER / "secrets.sh").read_bytes())
     subprocess.run(["sh", script], check=True, capture_output=True)
     first = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
-    assert len(set(first.values())) == len(first) == 3
-    assert all(re.fullmatch(r"[0-9a-f]{64}", secret) for secret in first.values())
+    assert len(set(first.values())) == len(first) == 5
+    tenants = read_tenants(tmp_path / "secrets" / "tenants")
+    assert [key.tenant.name for key in keys_of(tenants).values()] == ["demo"]
+    assert digest_of(first["api_key"].strip().encode()) in keys_of(tenants)
+    assert (tmp_path / "secrets" / "api_key").stat().st_mode & 0o077 == 0, "which no container sees"
+    assert all(re.fullmatch(r"[0-9a-f]{64}", first[name]) for name in first.keys() - {"api_key", "tenants"})
     assert (tmp_path / "secrets").stat().st_mode & 0o077 == 0, "the folder keeps others of the host out"
     subprocess.run(["sh", script], check=True, capture_output=True)
     assert {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()} == first

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from proteus.cli.gateway import METRICS_PORT
 from tests.docker.known_metrics import known, selectors, wrong_in
 from tests.docker.scripts import DOCKER, ROOT
 
@@ -62,16 +63,16 @@ def test_alerts_have_names_of_their_own() -> None:
 def test_the_scrape_finds_every_server_and_has_the_rules() -> None:
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())
-    (job,) = settings["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
-    assert job["job_name"] == "proteus", "which alerts and dashboard ask for"
+    jobs = {job["job_name"]: job["dns_sd_configs"][0] for job in settings["scrape_configs"]}
+    assert jobs.keys() == {"proteus", "proteus-gateway"}, "which alerts and dashboard ask for"
     aliases = {
         alias
         for service in compose["services"].values()
         if isinstance(service["networks"], dict)
         for alias in service["networks"]["serving"]["aliases"]
     }
-    assert (set(found["names"]), found["port"]) == (aliases, 8002)
+    assert {name for found in jobs.values() for name in found["names"]} == aliases
+    assert (jobs["proteus"]["port"], jobs["proteus-gateway"]["port"]) == (8002, METRICS_PORT)
     mounted = {config["target"] for config in compose["services"]["prometheus"]["configs"]}
     assert set(settings["rule_files"]) <= mounted
 
