@@ -28,7 +28,7 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
         reader = gateway.models.reader(model_of(document), visit.whose)
         wish = read_chat(document, reader.limits.text)
         visit.user_hash = user_hash(visit, wish.user)
-        reading = await reader.plan(visit, wish.request, visit.place)
+        reading = await reader.plan(visit, wish.request, visit.own_seat)
         order = reading.order(visit)
     told = ChatAnswer(wish, visit.request_id, order.model, revision=reading.revision)
     builder = AnswerBuilder()

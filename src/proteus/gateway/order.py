@@ -93,13 +93,6 @@ class Visit:
             raise LookupError("the request has no seat yet")
         return self.seat
 
-    @property
-    def place(self) -> Seat:
-        """Where the bytes of a request that is being answered are held."""
-        if self.seat is None:
-            raise LookupError("the request has no seat yet")
-        return self.seat
-
     def deadline_s(self, deadline_ms: int | None) -> float | None:
         """Of a request that is to be started within `deadline_ms` of its arrival, on the monotonic clock."""
         return None if deadline_ms is None else self.arrived_s + deadline_ms / 1e3
