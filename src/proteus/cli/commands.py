@@ -21,9 +21,11 @@ from proteus.cli.draw import draw
 from proteus.cli.engines import engines
 from proteus.cli.gateway import gateway
 from proteus.cli.health import health
+from proteus.cli.keys import keys
 from proteus.cli.plainly import told_plainly
 from proteus.cli.serve import DEMO_DEPLOYMENT, DeploymentFile, serve
 from proteus.cli.size import size
+from proteus.cli.usage import usage
 from proteus.client import Answer, Client, Options, ServerError
 from proteus.client.bill import bill, bill_json
 from proteus.client.channel import DEFAULT_URL
@@ -102,6 +104,8 @@ app.command()(gateway)
 app.command()(advisories)
 app.command()(size)
 app.add_typer(engines, name="engines")
+app.add_typer(keys, name="keys")
+app.command()(usage)
 
 
 @app.command()

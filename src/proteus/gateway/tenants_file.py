@@ -97,8 +97,9 @@ class TenantsTable(Section):
         seen: dict[str, str] = {}
         for name, tenant in self.tenants.items():
             for key in tenant.keys:
-                if (other := seen.setdefault(key.hash, name)) != name or tenant.keys.count(key) > 1:
-                    raise ValueError(f"key {key.label} is listed twice: of {other} and of {name}")
+                if key.hash in seen:
+                    raise ValueError(f"key {key.label} is listed twice: of {seen[key.hash]} and of {name}")
+                seen[key.hash] = name
         return self
 
     @model_validator(mode="after")
@@ -126,18 +127,27 @@ Keys = Mapping[bytes, Key]  # by SHA-256
 
 
 def read_tenants(path: Path) -> TenantsTable:
-    """Raises DeploymentError naming file, key, value and fix."""
+    """Raises DeploymentError naming file, key and fix."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise DeploymentError(f"{path} has more than {MAX_FILE_BYTES:,} bytes", fix="give a file of tenants")
-        return TenantsTable.model_validate(tomllib.loads(content.decode()))
     except OSError as error:
         raise DeploymentError(
             f"{path} cannot be read ({error.strerror})", fix="give the file of [gateway] tenants"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    if len(content) > MAX_FILE_BYTES:
+        raise DeploymentError(f"{path} has more than {MAX_FILE_BYTES:,} bytes", fix="give a file of tenants")
+    try:
+        return parse_tenants(content.decode(), path)
+    except UnicodeDecodeError as error:
+        raise DeploymentError(f"{path} is not UTF-8 (byte {error.start})", fix="correct the file") from error
+
+
+def parse_tenants(content: str, path: Path) -> TenantsTable:
+    """Raises DeploymentError naming `path`, key and fix."""
+    try:
+        return TenantsTable.model_validate(tomllib.loads(content))
+    except tomllib.TOMLDecodeError as error:
         raise DeploymentError(f"{path} is not TOML ({error})", fix="correct the file") from error
     except ValidationError as error:
         raise DeploymentError(
