@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from ipaddress import ip_network
 from typing import Annotated, Literal
@@ -12,6 +13,10 @@ from proteus.limits import Count, NotNegative, Section
 from proteus.limits_gpu import MAX_PORT
 
 PoolName = Literal["text", "picture", "draw"]
+THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
+MODERATION_URL = re.compile(
+    r"https?://(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9a-fA-F:]{2,45}\])(:(?P<port>[0-9]{1,5}))?(/[!-~]*)?"
+)
 ADDRESS = r"^[A-Za-z0-9._-]+:[0-9]{1,5}$"
 NoLess = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -140,7 +145,8 @@ class Moderation(Section):
     """A check before encoding and after generation. docs/moderation.md is its contract."""
 
     entry_point: str = Field("", description="name in the group `proteus.moderation`; none: `url`")
-    url: str = Field("", description="an HTTP endpoint; none: `entry_point`")
+    url: str = Field("", description="an HTTP endpoint, on this machine or one of `hosts`; none: `entry_point`")
+    hosts: list[str] = Field([], description="other machines that `url` may name: they see prompts and pictures")
     before: bool = Field(description="prompts and pictures, before anything is encoded")
     after: bool = Field(description="answers and drawn pictures, before they are sent")
     timeout_ms: Count = Field(description="of one check")
@@ -151,6 +157,23 @@ class Moderation(Section):
     def one_of_both(self) -> Moderation:
         if bool(self.entry_point) == bool(self.url):
             raise ValueError("give entry_point or url, one of both")
+        return self
+
+    @field_validator("url")
+    @classmethod
+    def url_is_one(cls, url: str) -> str:
+        match = MODERATION_URL.fullmatch(url)
+        if url and match is None:
+            raise ValueError("it is no http or https URL of host, port and path")
+        if match is not None and match["port"] and not 1 <= int(match["port"]) <= MAX_PORT:
+            raise ValueError(f"it has no port from 1 to {MAX_PORT:,}")
+        return url
+
+    @model_validator(mode="after")
+    def host_is_allowed(self) -> Moderation:
+        match = MODERATION_URL.fullmatch(self.url)
+        if match and match["host"] not in (*THIS_MACHINE, *self.hosts):
+            raise ValueError(f"url names {match['host']}: add it to hosts = {self.hosts}, or run the check here")
         return self
 
 

@@ -75,6 +75,7 @@ class Visit:
     report: Mapping[str, Any] | None = None  # the server's, as docs/contract.md tells it
     price: float = 0.0  # of what was used
     moderation: str = ""  # verdicts, where anything but allowed
+    checks: dict[str, dict[str, str]] = field(default_factory=dict)  # the worst verdict of those `before` and `after`
     user_hash: str = ""  # of the user that the tenant names; empty: none
     outcome: str = SERVED
     status: int = 0

@@ -14,7 +14,11 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from proteus.deployment import Deployment
 from proteus.errors import MediaTooLarge, ProteusError
@@ -22,17 +26,18 @@ from proteus.limits import DecodeLimits
 from proteus.preprocess.openers import keep_decoders_small
 from proteus.preprocess.picture import Preprocess
 from proteus.preprocess.profile import LAB, recolour
-from proteus.preprocess.wire import READY, REPLY, REQUEST, Verdict, pack_error, receive
+from proteus.preprocess.wire import READY, REPLY, REQUEST, Size, Verdict, pack_error, receive
 
 ALARM_AFTER_S = 1.0  # the pool's own clock comes first
+Decoding = Callable[[bytes, Size | None], npt.NDArray[np.float32]]  # bytes and the size to make of them -> pixels
 REST_S = 1.0  # without a picture for so long, it gives back what the last one needed
 
 
-def main(deployment_file: str) -> None:
-    """Serve until the socket closes."""
+def serve(deployment_file: str, make: Callable[[Deployment], Decoding]) -> None:
+    """Do what `make` gives for every picture, until the socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     deployment = Deployment.load(Path(deployment_file))
-    preprocess = Preprocess.from_deployment(deployment)
+    decoding = make(deployment)
     keep_decoders_small()
     recolour(None, LAB)  # whatever is made on first use is made now
     channel = socket.socket(fileno=0)
@@ -43,7 +48,7 @@ def main(deployment_file: str) -> None:
         if not select.select([channel], [], [], REST_S)[0]:
             give_back(0)
             select.select([channel], [], [])
-        if not _answer(channel, preprocess, deployment.decode):
+        if not _answer(channel, decoding, deployment.decode):
             return
 
 
@@ -63,7 +68,7 @@ def _confine(memory_bytes: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _answer(channel: socket.socket, preprocess: Preprocess, limits: DecodeLimits) -> bool:
+def _answer(channel: socket.socket, decoding: Decoding, limits: DecodeLimits) -> bool:
     """One picture; False when there are no more."""
     head = bytearray(REQUEST.size)
     try:
@@ -75,7 +80,7 @@ def _answer(channel: socket.socket, preprocess: Preprocess, limits: DecodeLimits
     try:
         data = bytearray(num_bytes)
         receive(channel, memoryview(data))
-        pixels = preprocess(bytes(data), (width_px, height_px) if width_px else None)
+        pixels = decoding(bytes(data), (width_px, height_px) if width_px else None)
         _reply(channel, Verdict.PIXELS, pixels.data.cast("B"))
     except ProteusError as error:
         _reply(channel, Verdict.REFUSED, memoryview(pack_error(error)))
@@ -100,4 +105,4 @@ def _too_much_memory(limits: DecodeLimits) -> MediaTooLarge:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    serve(sys.argv[1], Preprocess.from_deployment)
