@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proteus import __version__
-from proteus.gateway import chat, chat_schema, images, images_schema
+from proteus.gateway import catalogue, chat, chat_schema, cost, cost_schema, images, images_schema
 from proteus.gateway.gateway import Gateway
 from proteus.gateway.page import Page
 from proteus.gateway.presence import Answering
+from proteus.gateway.unserved import HANDLERS, health
 
 
 def create_app(gateway: Gateway) -> FastAPI:
-    """An ASGI application; the gateway is started and closed with it."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await gateway.start()
-        try:
-            yield
-        finally:
-            await gateway.close()
-
-    app = FastAPI(title="Proteus", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    """An ASGI application; the gateway is started and closed by who serves it."""
+    app = FastAPI(
+        title="Proteus",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # to an address that the Host header would make
+        exception_handlers=HANDLERS,
+    )
 
     @app.post("/v1/chat/completions", **chat_schema.path())
     async def chat_completions() -> Response:
@@ -37,6 +33,38 @@ def create_app(gateway: Gateway) -> FastAPI:
     async def images_generations() -> Response:
         return Answering(gateway, images.answer)
 
+    @app.post("/v1/cost", **cost_schema.cost_path())
+    async def cost_of() -> Response:
+        return Answering(gateway, cost.answer)
+
+    @app.get("/v1/models", **cost_schema.path("Models", "Those that your key may have.", cost_schema.MODELS))
+    async def models() -> Response:
+        return Answering(gateway, catalogue.models)
+
+    @app.get("/v1/models/{model}", **cost_schema.path("A model", "What it is and takes.", cost_schema.MODEL))
+    async def one_model(model: str) -> Response:
+        return Answering(gateway, catalogue.one_model(model))
+
+    @app.get("/v1/contract", **cost_schema.path("Limits and prices", "As enforced.", cost_schema.CONTRACT))
+    async def contract() -> Response:
+        return Answering(gateway, catalogue.contract)
+
+    _add_health(app, gateway)
+    _add_page(app)
+    return app
+
+
+def _add_health(app: FastAPI, gateway: Gateway) -> None:
+    @app.api_route("/health/live", methods=["GET", "HEAD"], include_in_schema=False)
+    async def live() -> Response:
+        return health(gateway, live=True)
+
+    @app.api_route("/health/ready", methods=["GET", "HEAD"], include_in_schema=False)
+    async def ready() -> Response:
+        return health(gateway, live=False)
+
+
+def _add_page(app: FastAPI) -> None:
     page = Page()
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -46,5 +74,3 @@ def create_app(gateway: Gateway) -> FastAPI:
     @app.api_route("/page/{name}", methods=["GET", "HEAD"], include_in_schema=False)
     async def page_file(request: Request, name: str) -> Response:
         return page.answer(request, name)
-
-    return app

@@ -13,6 +13,7 @@ ProteusError
 ├── TooManyBadKeys        429  of one network address within a minute; none of its keys is looked at
 ├── OverBudget            429  the tenant's budget is used up for now; `retry_after_s` says until when
 ├── Draining              503  the gateway is stopping
+├── CannotListen          –    told to whoever starts the gateway: it has no port
 └── AnswerTimeout         504  no whole answer within [gateway.routing] answer_timeout_ms
 """
 
@@ -87,6 +88,10 @@ class OverBudget(QueueFull):
 
 class Draining(Unavailable):
     code = "draining"
+
+
+class CannotListen(ProteusError):
+    code = "cannot_listen"
 
 
 class AnswerTimeout(ProteusError):

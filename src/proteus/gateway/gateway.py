@@ -7,9 +7,12 @@ import asyncio
 from proteus.deployment import Deployment, DeploymentError
 from proteus.gateway.addresses import Proxies
 from proteus.gateway.budgets import Budgets
+from proteus.gateway.connections import Connections
 from proteus.gateway.guessing import Guessing
 from proteus.gateway.metering import metering_of
+from proteus.gateway.metrics import Metrics
 from proteus.gateway.models import Models
+from proteus.gateway.moderation import Moderation
 from proteus.gateway.order import Visit
 from proteus.gateway.passage import Passage
 from proteus.gateway.router import Router
@@ -31,6 +34,7 @@ class Gateway:
         self.deployment = deployment
         self.settings: Settings = deployment.gateway
         self.proxies = Proxies(self.settings.http.proxies)
+        self.connections = Connections(self.settings.http, self.proxies)
         self.guessing = Guessing(self.settings.http.max_bad_keys_per_minute)
         self.visits = Visits()
         self.tenants = Tenants(tenants_path(deployment))
@@ -44,7 +48,9 @@ class Gateway:
             lambda pool: len(self.router.servers_of(pool)),
         )
         self.passage = Passage(self.router, self.budgets, self.shares)
+        self.moderation = Moderation(deployment, self.settings.moderation)
         self.metering = metering_of(deployment, self.settings)
+        self.metrics = Metrics(self)
 
     async def start(self) -> None:
         self.metering.start()
@@ -56,9 +62,19 @@ class Gateway:
         await self.router.close()
         await self.shares.close()
         await self.tenants.close()
+        await self.moderation.close()
         await asyncio.to_thread(self.metering.close)
 
     def ended(self, visit: Visit) -> None:
         """The last that is done for a request."""
         self.passage.ended(visit)
         self.metering.ended(visit)
+        self.metrics.ended(visit)
+
+    def why_not_ready(self) -> str | None:
+        """None while requests are taken, and a server of any pool would get them."""
+        if self.visits.draining:
+            return "the gateway is stopping"
+        if not any(self.router.ready(pool) for pool, _ in self.settings.pools.named()):
+            return "no server of any pool is ready"
+        return None

@@ -20,7 +20,6 @@ class Guessing:
     def __init__(self, max_per_minute: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._max, self._clock_s = max_per_minute, clock_s
         self._seen: dict[str, tuple[float, int]] = {}  # network -> begin of its minute, bad keys in it; oldest first
-        self.bad_keys = 0
 
     def check(self, address: str) -> None:
         """Raises TooManyBadKeys, of a good key too: nobody looks at it."""
@@ -38,7 +37,6 @@ class Guessing:
 
     def failed(self, address: str) -> None:
         """A key of that address was none."""
-        self.bad_keys += 1
         network, now_s = network_of(address), self._clock_s()
         begun_s, count = self._seen.get(network, (now_s, 0))
         if now_s - begun_s >= WINDOW_S:

@@ -127,9 +127,11 @@ class Answering(Response):
             visit.outcome = CLIENT_GONE
             if not isinstance(gone.__cause__, ProteusError | ClientError | None):
                 log.error("request %s failed when its client left", visit.request_id, exc_info=gone.__cause__)
-        except asyncio.CancelledError:  # of this process's end, not of the client
+        except asyncio.CancelledError:  # of the gateway's end, not the client's
             visit.outcome = Draining.code
-            raise
+            if not gateway.visits.draining:
+                raise
+            await self._refuse(draining(), visit, out)
         except (ProteusError, ClientError) as error:
             await self._refuse(error, visit, out)
         except Exception as error:
@@ -139,7 +141,7 @@ class Answering(Response):
             gateway.ended(visit)
 
     async def _answer(self, scope: Scope, receive: Receive, visit: Visit, seat: Seat, out: Out) -> None:
-        with visit.watch.stage("receive"):
+        with visit.watch.stage("receive"), self._gateway.visits.reading():
             body = await read_body(scope, receive, self._gateway.settings.http, seat)
         work = asyncio.ensure_future(self._endpoint(self._gateway, visit, body, out))
         gone = asyncio.ensure_future(_gone(receive))

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from pydantic import ValidationError
+from starlette.types import ASGIApp
 
-from proteus.deployment import Deployment
+from proteus.deployment import Deployment, DeploymentError
 from proteus.door.document import shorten
 from proteus.errors import InvalidRequest
 from proteus.gateway.app import create_app
+from proteus.gateway.browser import Browser
+from proteus.gateway.connections import Connections
+from proteus.gateway.errors import CannotListen
 from proteus.gateway.gateway import Gateway
-from proteus.limits_gateway import ServerAddress
+from proteus.gateway.operations import MAX_CONNECTIONS, Operations
+from proteus.gateway.protocol import GatewayProtocol
+from proteus.limits_gateway import GatewayHttp, ServerAddress
+
+BACKLOG = 2_048
+OTHER_FILES = 256  # beside clients' connections: servers, logs, the program itself
+CLOSE_S = 1.0  # for connections that are idle, once nothing is open
+ANY_HOST = "*"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +50,114 @@ class Listening:
 
 def run(deployment: Path, listening: Listening, *, servers: Sequence[ServerAddress], say: Callable[[str], None]) -> int:
     """Until Ctrl-C or SIGTERM; the exit status. Raises ProteusError when it cannot start."""
-    gateway = Gateway(in_front_of(Deployment.load(deployment), servers))
-    say(f"gateway  http://{listening.host}:{listening.port}")
-    uvicorn.run(create_app(gateway), host=listening.host, port=listening.port, log_level="warning")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    asyncio.run(_run(in_front_of(Deployment.load(deployment), servers), listening, say))
+    say("stopped")
     return 0
+
+
+async def _run(deployment: Deployment, listening: Listening, say: Callable[[str], None]) -> None:
+    serving = Serving(Gateway(deployment), listening)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.stop)
+
+    def told() -> None:
+        say(f"gateway  {serving.url}")
+        say(f"metrics  {serving.metrics_url}")
+        say("stop with Ctrl-C")
+
+    await serving.serve(told)
+
+
+class Serving:
+    """A gateway on its two ports. Raises ProteusError where it must not listen, or cannot."""
+
+    def __init__(self, gateway: Gateway, listening: Listening) -> None:
+        _check_host(listening.host, gateway)
+        _make_room(gateway.settings.http)
+        self.gateway, self._host, self._metrics_host = gateway, listening.host, listening.metrics_host
+        http = gateway.settings.http
+        self._public = _listen(listening.host, listening.port)
+        try:
+            self._private = _listen(listening.metrics_host, listening.metrics_port)
+        except CannotListen:
+            self._public.close()
+            raise
+        few = http.model_copy(
+            update={"max_connections": MAX_CONNECTIONS, "max_connections_per_address": MAX_CONNECTIONS}
+        )
+        hosts = http.hosts if _is_loopback(listening.metrics_host) else [ANY_HOST]
+        self._listeners = (
+            _listener(Browser(create_app(gateway), http.hosts), gateway.connections),
+            _listener(Browser(Operations(gateway), hosts), Connections(few, gateway.proxies)),
+        )
+        self._told_to_stop, self._at_once = asyncio.Event(), asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return _url(self._host, self._public)
+
+    @property
+    def metrics_url(self) -> str:
+        return f"{_url(self._metrics_host, self._private)}/metrics"
+
+    def stop(self) -> None:
+        """Takes nothing new and ends when nothing is open, or `drain_ms` have passed; told again, at once."""
+        if self._told_to_stop.is_set():
+            self._at_once.set()
+        self._told_to_stop.set()
+
+    async def serve(self, told: Callable[[], None]) -> None:
+        """Until it is told to stop; `told` is called once it listens."""
+        with self._public, self._private:
+            try:
+                await self.gateway.start()
+                await self._serve(told)
+            finally:
+                await self.gateway.close()
+
+    async def _serve(self, told: Callable[[], None]) -> None:
+        sockets = (self._public, self._private)
+        tasks = [
+            asyncio.create_task(listener.serve(sockets=[one]))
+            for listener, one in zip(self._listeners, sockets, strict=True)
+        ]
+        for listener in self._listeners:
+            await listener.listens.wait()
+        told()
+        await self._told_to_stop.wait()
+        await self._drain()
+        for listener in self._listeners:
+            listener.should_exit = True
+            listener.force_exit = self._at_once.is_set()
+        await asyncio.gather(*tasks)
+
+    async def _drain(self) -> None:
+        visits, most_ms = self.gateway.visits, self.gateway.settings.routing.drain_ms
+        drained, at_once = asyncio.create_task(visits.drain()), asyncio.create_task(self._at_once.wait())
+        await asyncio.wait((drained, at_once), timeout=most_ms / 1e3, return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+        at_once.cancel()
+        if visits.open:
+            log.warning("%d requests were open and are ended", visits.open)
+        await visits.end(CLOSE_S)
+
+
+class _Listener(uvicorn.Server):
+    """One that leaves signals to the process, and tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
 
 
 def server_address(words: str) -> ServerAddress:
@@ -52,3 +177,75 @@ def in_front_of(deployment: Deployment, servers: Sequence[ServerAddress]) -> Dep
         return deployment
     pools = deployment.gateway.pools.model_copy(update=dict.fromkeys(("text", "picture", "draw"), list(servers)))
     return deployment.model_copy(update={"gateway": deployment.gateway.model_copy(update={"pools": pools})})
+
+
+def _listener(app: ASGIApp, connections: Connections) -> _Listener:
+    protocol: Any = partial(GatewayProtocol, connections=connections)
+    return _Listener(
+        uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=connections.limits.keep_alive_ms / 1e3,  # type: ignore[arg-type]
+            timeout_graceful_shutdown=CLOSE_S,  # type: ignore[arg-type]
+        )
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(
+            f"port {port} of {shorten(host)} cannot be had ({error.__class__.__name__}: {shorten(str(error))})",
+            fix="give another port or address, or 0 for a free port",
+        ) from error
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _check_host(host: str, gateway: Gateway) -> None:
+    if _is_loopback(host):
+        return
+    settings = gateway.settings
+    if settings.tenants is None:
+        raise DeploymentError(
+            f"{shorten(host)} can be reached from other machines, and nobody would be asked for a key",
+            limit="[gateway] tenants is not set",
+            fix="name a file of tenants there, made with `proteus keys new`, or listen on 127.0.0.1",
+        )
+    if all(_is_loopback(name.strip("[]")) for name in settings.http.hosts):
+        log.warning(
+            "only names of this machine are in [gateway.http] hosts: whoever asks %s by another is refused", host
+        )
+
+
+def _make_room(http: GatewayHttp) -> None:
+    """As many open files as may be; says so when connections do not fit in."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wanted = http.max_connections + OTHER_FILES
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        log.warning(
+            "[gateway.http] max_connections = %d needs %d open files and the system gives %d: raise `ulimit -Hn`",
+            http.max_connections,
+            wanted,
+            hard,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from proteus.gateway.errors import Draining
@@ -45,13 +45,24 @@ class Visits:
         finally:
             self._works.discard(work)
 
-    async def drain(self, most_s: float) -> int:
-        """Takes nothing more, and waits until none is open, or ends what is then; how many those were."""
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The running task reads a body, which `end` ends too."""
+        task = asyncio.current_task()
+        with nullcontext() if task is None else self.working(task):
+            yield
+
+    async def drain(self) -> None:
+        """Takes nothing more, and waits until none is open."""
         self.draining = True
-        end_s = asyncio.get_running_loop().time() + most_s
-        while self.open and asyncio.get_running_loop().time() < end_s:
+        while self.open:
             await asyncio.sleep(POLL_S)
-        late = self.open
+
+    async def end(self, most_s: float) -> None:
+        """Ends what is open; clients are told why."""
         for work in tuple(self._works):
             work.cancel()
-        return late
+        for _ in range(int(most_s / POLL_S)):
+            if not self.open:
+                break
+            await asyncio.sleep(POLL_S)
