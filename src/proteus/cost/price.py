@@ -67,7 +67,7 @@ class Used:
 class Price:
     currency: str
     amount: Decimal
-    per_picture: Decimal | None  # what the pictures come to, by their number; None: there are none
+    per_picture: Decimal | None  # drawn: all of it, by their number; read: what they add; None: there are none
     per_thousand_tokens: Decimal | None  # the amount by all tokens; None: nothing was read or answered
 
     def document(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def price(prices: Prices, used: Used) -> Price:
     return Price(
         currency=prices.currency,
         amount=amount,
-        per_picture=_each(pictures, used.pictures + used.drawn_pictures),
+        per_picture=_each(amount, used.drawn_pictures) or _each(pictures, used.pictures),
         per_thousand_tokens=_each(amount * 1000, used.tokens) if reads else None,
     )
 

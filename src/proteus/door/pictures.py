@@ -90,8 +90,9 @@ def read(source: Source, number: int, fetched: Mapping[str, bytes], limits: Imag
     Raises InvalidPicture or MediaTooLarge, naming the picture.
     """
     try:
-        data, file_bytes = _bytes(source, fetched, limits), source.file_bytes
-        check_bytes(len(data) if file_bytes is None else max(file_bytes, len(data)), limits)
+        data = _bytes(source, fetched, limits)
+        file_bytes = _more_than(data, source.file_bytes)
+        check_bytes(file_bytes or len(data), limits)
         header = probe_picture(data) if file_bytes is None else probe_beginning(data)
     except ProteusError as error:
         raise error.about(f"picture {number}") from error
@@ -106,6 +107,15 @@ def accept(picture: Picture, number: int, limits: ImageLimits) -> None:
         accept_picture(picture.header, picture.num_bytes, limits)
     except ProteusError as error:
         raise error.about(f"picture {number}") from error
+
+
+def _more_than(data: bytes, file_bytes: int | None) -> int | None:
+    """None where the file is there whole."""
+    if file_bytes is not None and file_bytes < len(data):
+        raise InvalidRequest(
+            f"total_bytes = {file_bytes:,}, but there are {len(data):,} bytes", fix="give the size of the whole file"
+        )
+    return None if file_bytes == len(data) else file_bytes
 
 
 def _source(place: AnyPicture, rest: Iterator[bytes]) -> Source:

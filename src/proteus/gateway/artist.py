@@ -15,7 +15,7 @@ from proteus.door.draw_request import DrawRequest
 from proteus.door.draw_text import PromptTokenizer
 from proteus.gateway.order import Order, Visit, left_ms
 from proteus.limits_gateway import Prices
-from proteus.manifest import DrawManifest
+from proteus.manifest import DRAW_MANIFEST, DrawManifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,6 +43,7 @@ class Artist:
         drawing = deployment.drawing
         self.name, self.limits, self._prices = name, drawing.limits, prices
         manifest = DrawManifest.load(deployment.repository_path)
+        self.created_s = int((deployment.repository_path / DRAW_MANIFEST).stat().st_mtime)
         self.revision = manifest.revision
         tokenizer = PromptTokenizer.from_checkpoint(drawing.checkpoint_path, manifest.text_inputs)
         self._planner = DrawPlanner(drawing.limits, manifest, tokenizer)

@@ -63,12 +63,12 @@ KINDS = (
     _kind("asks for a colour", "coarse", "colou?rs?", "colou?red"),
     _kind("asks for a shape", "coarse", "shapes?", "forms?"),
     _kind("asks for a place", "coarse", "where", "which (?:place|side|corner|picture|image|photo)"),
+    _kind("asks to describe", "coarse", "describe", "what is (?:this|that|it|in)", "what do you see", "summari[sz]e"),
     _kind(
         "asks yes or no",
         "coarse",
         *("is there", "are there", "is it", "is this", "is that", "do you see", "can you see", "does it", "yes or no"),
     ),
-    _kind("asks to describe", "coarse", "describe", "what is (?:this|that|it|in)", "what do you see", "summari[sz]e"),
 )
 UNKNOWN = Kind(says="asks for nothing that the rule knows", need="fine", words=re.compile("(?!)"))
 

@@ -28,7 +28,7 @@ class AutoReader:
 
     def __init__(self, full: Reader, light: Reader | None, rule: AutoRule, affords: Affords) -> None:
         self._full, self._light, self._rule, self._affords = full, light, rule, affords
-        self.limits, self.revision = full.limits, full.revision
+        self.limits, self.created_s = full.limits, full.created_s
 
     def parse(self, document: bytes) -> ChatRequest:
         """A document of docs/contract.md; raises InvalidRequest."""

@@ -41,10 +41,10 @@ class Models:
             )
         if deployment.reads:
             full, light = Reader(deployment, prices), None
+            self.readers[full.name] = full
             if settings.light is not None:
                 light = light_reader(deployment, settings.light, prices)
                 self.readers[light.name] = light
-            self.readers[full.name] = full
             self.readers[AUTO] = AutoReader(full, light, settings.auto, affords)
         if deployment.draws:
             name = deployment.name + DRAWS
@@ -53,14 +53,14 @@ class Models:
     def reader(self, name: str, tenant: Tenant) -> Reader | AutoReader:
         """Raises NotFound or NotAllowed."""
         if name not in self.readers:
-            self._refuse(name, self.readers, doing="answers questions")
+            self._refuse(name, self.readers, tenant, doing="answers questions")
         _check(name, tenant)
         return self.readers[name]
 
     def artist(self, name: str, tenant: Tenant) -> Artist:
         """Raises NotFound or NotAllowed."""
         if name not in self.artists:
-            self._refuse(name, self.artists, doing="draws")
+            self._refuse(name, self.artists, tenant, doing="draws")
         _check(name, tenant)
         return self.artists[name]
 
@@ -71,16 +71,28 @@ class Models:
             raise LookupError(f"{reading.model} plans nothing itself")
         return await reader.again(reading, pictures, seat)
 
-    def names(self) -> Iterator[str]:
-        yield from self.readers
-        yield from self.artists
+    def one(self, name: str, tenant: Tenant) -> Reader | AutoReader | Artist:
+        """Raises NotFound or NotAllowed."""
+        models = self.readers | self.artists
+        if name not in models:
+            self._refuse(name, models, tenant, doing="is there")
+        _check(name, tenant)
+        return models[name]
 
-    def _refuse(self, name: str, those: Mapping[str, object], *, doing: str) -> NoReturn:
-        known = ", ".join(those) or "none"
-        if name in self.names():
-            raise _of_model(NotFound(f"the model {name} is no model that {doing}", limit=f"{doing}: {known}"))
+    def of(self, tenant: Tenant) -> Iterator[Reader | AutoReader | Artist]:
+        """Those that it may have."""
+        models = self.readers | self.artists
+        return (model for name, model in models.items() if tenant.models is None or name in tenant.models)
+
+    def names(self) -> tuple[str, ...]:
+        return (*self.readers, *self.artists)
+
+    def _refuse(self, name: str, those: Mapping[str, object], tenant: Tenant, *, doing: str) -> NoReturn:
         what = f'there is no model "{shorten(name)}"'
-        raise _of_model(NotFound(what, limit=f"{doing}: {known}", fix="GET /v1/models lists them"))
+        if name in self.names():
+            what = f"the model {name} is none that {doing}"
+        yours = ", ".join(model.name for model in self.of(tenant) if model.name in those) or "none"
+        raise _of_model(NotFound(what, limit=f"your models: {yours}", fix="name one of these"))
 
 
 def light_reader(deployment: Deployment, light: LightModel, prices: Prices) -> Reader:

@@ -19,13 +19,14 @@ from proteus.door.pictures import Picture, Source, accept
 from proteus.door.prepare import Parsed, Preparation, Prepared
 from proteus.door.request import AnyPicture, ChatRequest
 from proteus.door.seats import Seat
+from proteus.errors import InvalidRequest
 from proteus.families.llava import LlavaFamily
 from proteus.gateway.auto import Decision
 from proteus.gateway.order import Order, Visit, left_ms
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import Prompt, PromptRenderer
-from proteus.limits_gateway import Prices
-from proteus.manifest import Manifest
+from proteus.limits_gateway import PoolName, Prices
+from proteus.manifest import MANIFEST, Manifest
 from proteus.media.fetch import Fetcher
 from proteus.stages import Timeline
 
@@ -41,10 +42,15 @@ class Reading:
     model: str  # that answers, whatever name was asked for
     light: bool
     revision: str  # of its checkpoint
+    context_tokens: int  # of the model: prompt and answer together
     prepared: Prepared
     price: Price  # the most that it can come to
     auto: Decision | None = None  # where `auto` was asked for
     prices: Prices
+
+    @property
+    def pool(self) -> PoolName:
+        return "picture" if self.prepared.pictures else "text"
 
     def price_of(self, report: Mapping[str, Any]) -> Price:
         """Of what was used, by the server's report."""
@@ -66,6 +72,7 @@ class Reader:
         self._prices = prices
         family = LlavaFamily.from_checkpoint(deployment.checkpoint_path)
         manifest = Manifest.load(deployment.repository_path)
+        self.created_s = int((deployment.repository_path / MANIFEST).stat().st_mtime)
         self.revision = manifest.revision
         self._preparation = Preparation(
             deployment,
@@ -82,11 +89,10 @@ class Reader:
     def look(self, visit: Visit, request: ChatRequest, beginnings: Beginnings = WHOLE) -> Parsed:
         """Raises InvalidRequest and MediaTooLarge."""
         parsed = self._preparation.looked_at(request, (), visit.deadline_s(request.deadline_ms))
-        places = tuple(
-            replace(place, file_bytes=beginnings.get(index, place.file_bytes))
-            for index, place in enumerate(parsed.places)
-        )
-        return replace(parsed, places=places) if beginnings else parsed
+        if not beginnings:
+            return parsed
+        places = enumerate(parsed.places)
+        return replace(parsed, places=tuple(_begun(place, index, beginnings.get(index)) for index, place in places))
 
     async def plan(self, visit: Visit, request: ChatRequest, seat: Seat, beginnings: Beginnings = WHOLE) -> Reading:
         """`seat` is told of what URLs may bring. Raises what the door raises before it asks for capacity."""
@@ -127,10 +133,19 @@ class Reader:
             model=self.name,
             light=self.light,
             revision=self.revision,
+            context_tokens=self.limits.llm.context_tokens,
             prepared=prepared,
             price=price(self._prices, Used.at_most(prepared.resources)),
             prices=self._prices,
         )
+
+
+def _begun(place: Source, index: int, file_bytes: int | None) -> Source:
+    if file_bytes is not None and place.url is not None:
+        raise InvalidRequest(
+            f"picture {index + 1}: total_bytes of a picture by URL", fix="leave total_bytes out: it is fetched whole"
+        )
+    return replace(place, file_bytes=file_bytes)
 
 
 def visual_tokens_of_first(prompt: Prompt, num_tokens: int) -> int:
@@ -156,7 +171,7 @@ def _order(reading: Reading, visit: Visit) -> Order:
         ),
         door="chat",
         model=reading.model,
-        pool="picture" if prepared.pictures else "text",
+        pool=reading.pool,
         light=reading.light,
         tenant=tenant,
         request_id=visit.request_id,
