@@ -12,9 +12,11 @@ import re
 
 from proteus.errors import InvalidMedia, MediaTooLarge
 
-WHITESPACE = str.maketrans("", "", " \t\n\r\f\v")
+BLANKS = " \t\n\r\f\v"
+WHITESPACE = str.maketrans("", "", BLANKS)
 DATA_URI = re.compile(r"data:(?P<kind>[^,]{0,256}),", re.IGNORECASE)
-FOREIGN = re.compile(r"[^A-Za-z0-9+/_=-]")
+ALPHABETS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
+FOREIGN = re.compile(r"[^A-Za-z0-9+/_=-]")  # tells where; whether there is one, a table tells ten times as fast
 URL_SAFE = str.maketrans("-_", "+/")
 FIX = "send the base64 of the file's bytes, alone or after data:image/png;base64,"
 
@@ -24,7 +26,7 @@ def from_text(text: str, *, max_bytes: int, key: str = "[image] max_bytes") -> b
 
     Raises InvalidMedia with the reason, or MediaTooLarge, naming `key`, before anything is decoded.
     """
-    stripped = text.strip(" \t\n\r\f\v")
+    stripped = text.strip(BLANKS)
     match = DATA_URI.match(stripped)
     if match is not None:
         if not re.search(r";\s*base64\s*$", match["kind"], re.IGNORECASE):
@@ -32,7 +34,9 @@ def from_text(text: str, *, max_bytes: int, key: str = "[image] max_bytes") -> b
         stripped = stripped[match.end() :]
     elif stripped[:5].lower() == "data:":
         raise InvalidMedia("the data URI has no comma after its type", fix=FIX)
-    return _decode(stripped.translate(WHITESPACE), max_bytes, key)
+    if any(blank in stripped for blank in BLANKS):
+        stripped = stripped.translate(WHITESPACE)
+    return _decode(stripped, max_bytes, key)
 
 
 def _decode(text: str, max_bytes: int, key: str) -> bytes:
@@ -47,17 +51,24 @@ def _decode(text: str, max_bytes: int, key: str) -> bytes:
         )
     if digits[:5].lower() == "data:":
         raise InvalidMedia("the data URI has its prefix twice", fix=FIX)
-    if (foreign := FOREIGN.search(digits)) is not None:
+    if _is_foreign(digits) and (foreign := FOREIGN.search(digits)) is not None:
         raise InvalidMedia(
             f"character {foreign.start() + 1} is not base64", limit="A-Z a-z 0-9 and + / or - _", fix=FIX
         )
     if len(text) - len(digits) > 2 or "=" in digits:
         raise InvalidMedia("the base64 has padding where it does not end", fix=FIX)
-    if re.search(r"[+/]", digits) and re.search(r"[-_]", digits):
+    is_url_safe = "-" in digits or "_" in digits
+    if is_url_safe and ("+" in digits or "/" in digits):
         raise InvalidMedia("the base64 mixes both alphabets", limit="+ / or - _, not both", fix=FIX)
+    if is_url_safe:
+        digits = digits.translate(URL_SAFE)
     try:
-        return base64.b64decode(digits.translate(URL_SAFE) + "=" * (-len(digits) % 4), validate=True)
+        return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidMedia(
             "the base64 is cut off", limit="a multiple of 4 characters, or 2 or 3 more", fix=FIX
         ) from error
+
+
+def _is_foreign(digits: str) -> bool:
+    return not digits.isascii() or bool(digits.encode("ascii").translate(None, ALPHABETS))
