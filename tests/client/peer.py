@@ -102,7 +102,8 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
         self.published = {"chat": dict(PARAMETERS), "draw": dict(DRAW_PARAMETERS)}  # by model: those that there are
         self.cancelled = threading.Event()
         self.ready = True
-        self._server = grpc.server(ThreadPoolExecutor(max_workers=40))
+        unlimited = [("grpc.max_receive_message_length", -1)]  # as Triton's
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=40), options=unlimited)
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(self, self._server)
         self.url = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
