@@ -28,8 +28,8 @@ COLUMNS = {  # of the table: usage by its name in the log
     "cached": "cached_tokens",
     "output": "output_tokens",
     "drawn": "images",
-    "passes": "token_passes",
 }
+SUMMED = (*COLUMNS.values(), "evaluations", "token_passes")
 
 
 class By(StrEnum):
@@ -52,7 +52,7 @@ class Sum:
         self.requests += 1
         self.served += line["outcome"] == SERVED
         self.outcomes[line["outcome"]] += 1
-        self.usage.update({name: line["usage"].get(name, 0) for name in COLUMNS.values()})
+        self.usage.update({name: line["usage"].get(name, 0) for name in SUMMED})
         price = line["price"]
         self.prices[price["currency"]] = self.prices.get(price["currency"], Decimal()) + price["amount"]
 
@@ -92,7 +92,7 @@ def summed(files: Iterable[Path], by: By) -> tuple[dict[str, Sum], int]:
             name = document["time"][:DAY_CHARS] if by is By.day else document[by.value]
             one = Sum()
             one.add(document)
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
             unreadable += 1  # where a gateway was killed, or the disk was full
             continue
         sums.setdefault(str(name), Sum()).add(document)
@@ -102,8 +102,9 @@ def summed(files: Iterable[Path], by: By) -> tuple[dict[str, Sum], int]:
 def table_of(sums: Mapping[str, Sum], by: By) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(by.value, overflow="fold")
-    for column in ("requests", "served", *COLUMNS, "price"):
+    for column in ("requests", "served", *COLUMNS):
         table.add_column(column, justify="right", overflow="fold")
+    table.add_column("price", justify="right", no_wrap=True)
     for name, one in sums.items():
         prices = "\n".join(f"{amount:,.6f} {currency}" for currency, amount in one.prices.items())
         table.add_row(
