@@ -81,14 +81,16 @@ class GatewayHttp(Section):
 
 
 class GatewayQueue(Section):
-    """Requests that wait at the gateway, where their pool has no room."""
+    """Requests that wait at the gateway, where the servers of their pool have no room. docs/tenants.md tells of it."""
 
-    max_open_requests: Count = Field(description="read and not yet ended, waiting ones too")
-    max_open_bytes: Count = Field(description="of their bodies and pictures")
-    max_waiting: Count = Field(
-        description="in one pool; of a tenant that waits with most of them, the newest is refused"
+    max_open_requests: Count = Field(
+        description="read and not yet ended, waiting ones too; a tenant gets as many as it leaves free"
     )
-    max_wait_ms: Count = Field(description="for room in a pool")
+    max_open_bytes: Count = Field(description="of their bodies and pictures, in the same way")
+    max_waiting: Count = Field(
+        description="of one latency class for the same servers; of the tenant with most of them, the newest is refused"
+    )
+    max_wait_ms: Count = Field(description="for room; a request's own deadline may be shorter")
 
 
 class GatewayRouting(Section):
@@ -137,8 +139,8 @@ class Metering(Section):
     """One line of JSON for each request: its resource vector and stage times, never its content."""
 
     path: str = Field(description="of the file, relative to the deployment file")
-    max_bytes: Count = Field(description="of one file, then a new one is begun")
-    max_files: Count = Field(description="older ones are removed")
+    max_bytes: Count = Field(description="of one file, then it gets its time as name and a new one is begun")
+    max_files: Count = Field(description="with the one that is being written; the oldest is removed")
 
 
 class Moderation(Section):
