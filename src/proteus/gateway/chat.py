@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from asyncio import to_thread
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from proteus.client.response import AnswerBuilder
+from proteus.client.results import Piece
+from proteus.door.request import ChatRequest
 from proteus.gateway.account import account
-from proteus.gateway.body import load_json
+from proteus.gateway.body import LARGE_BYTES, load_json
 from proteus.gateway.chat_answer import ChatAnswer
 from proteus.gateway.chat_request import model_of, read_chat
 from proteus.gateway.order import Order, Visit
@@ -29,16 +32,22 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
         wish = read_chat(document, reader.limits.text)
         visit.user_hash = user_hash(visit, wish.user)
         reading = await reader.plan(visit, wish.request, visit.own_seat)
-        order = reading.order(visit)
+    reading = await _checked(gateway, visit, reading)
+    with visit.watch.stage("plan"):
+        # The pictures are copied into the message: megabytes are, while others go on.
+        order = reading.order(visit) if len(body) <= LARGE_BYTES else await to_thread(reading.order, visit)
     told = ChatAnswer(wish, visit.request_id, order.model, revision=reading.revision)
-    builder = AnswerBuilder()
+    builder, held = AnswerBuilder(), gateway.moderation.held(visit)
     async with aclosing(gateway.passage.messages(visit, order)) as messages:
         async for message in messages:
             piece = builder.add(message)
             if wish.stream and piece is not None:
-                for chunk in told.chunks(piece):
-                    await out.event(chunk)
+                await _send(out, told, [piece] if held is None else await held.add(piece))
     visit.report = builder.report()
+    if held is not None and wish.stream:
+        await _send(out, told, await held.end())
+    elif held is not None:
+        await gateway.moderation.after_text(visit, *(choice.text for choice in builder.answer().choices))
     bill = _bill(visit, reading, order, visit.report)
     if not wish.stream:
         await out.json(told.completion(builder.answer(), bill))
@@ -46,6 +55,29 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     for chunk in told.last_chunks(builder.answer(), bill):
         await out.event(chunk)
     await out.done()
+
+
+async def _checked(gateway: Gateway, visit: Visit, reading: Reading) -> Reading:
+    """The question, planned again where a picture of it was blurred. Raises ContentRefused, or as a plan does."""
+    if not gateway.moderation.is_before:
+        return reading
+    prepared = reading.prepared
+    blurred = await gateway.moderation.before(visit, list(texts_of(prepared.request)), prepared.pictures)
+    if not blurred:
+        return reading
+    with visit.watch.stage("plan"):
+        return await gateway.models.again(reading, blurred, visit.own_seat)
+
+
+async def _send(out: Out, told: ChatAnswer, pieces: Sequence[Piece]) -> None:
+    for piece in pieces:
+        for chunk in told.chunks(piece):
+            await out.event(chunk)
+
+
+def texts_of(request: ChatRequest) -> Iterator[str]:
+    """Every text of the conversation."""
+    return (part.text for message in request.messages for part in message.parts() if part.type == "text")
 
 
 def _bill(visit: Visit, reading: Reading, order: Order, report: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from proteus.gateway.chat import user_hash
 from proteus.gateway.images_answer import COMPLETED, PARTIAL, bill, completed, partial_image, whole
 from proteus.gateway.images_request import ImagesRequest
 from proteus.gateway.in_base64 import written
+from proteus.gateway.moderation import Moderation
 from proteus.gateway.order import Order, Visit
 from proteus.gateway.presence import Out
 
@@ -33,58 +34,60 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
         asked = ImagesRequest.parse(await load_json(body, gateway.settings.http))
         artist = gateway.models.artist(asked.model, visit.whose)
         _check_size(body, artist)
-        sketch = artist.plan(visit, asked.drawing(artist))
+        wanted = asked.drawing(artist)
+        if gateway.moderation.is_after:
+            wanted = wanted.model_copy(update={"preview_every": 0})  # what is not checked is not sent
+        sketch = artist.plan(visit, wanted)
+    await gateway.moderation.before(visit, [text for text in (wanted.prompt, wanted.negative_prompt) if text])
+    with visit.watch.stage("plan"):
         order = replace(sketch.order(visit), whole=not asked.stream)
     visit.user_hash = user_hash(visit, asked.user)
-    drawing = _Drawing(visit, sketch, order, asked, out)
+    drawing = _Drawing(gateway.moderation, visit, sketch, order, out)
     async with aclosing(gateway.passage.messages(visit, order)) as messages:
         async for message in messages:
-            if (item := drawing.builder.add(message)) is not None and asked.stream:
-                await drawing.send(item)
-    await drawing.end()
+            if (item := drawing.builder.add(message)) is not None:
+                await drawing.take(item, asked)
+    await drawing.end(asked)
 
 
 class _Drawing:
     """One request's pictures on their way."""
 
-    def __init__(self, visit: Visit, sketch: Sketch, order: Order, asked: ImagesRequest, out: Out) -> None:
+    def __init__(self, moderation: Moderation, visit: Visit, sketch: Sketch, order: Order, out: Out) -> None:
         self.builder = DrawingBuilder()
-        self._visit, self._sketch, self._order, self._asked, self._out = visit, sketch, order, asked, out
+        self._moderation, self._visit, self._sketch, self._order, self._out = moderation, visit, sketch, order, out
         self._plan, self._created = sketch.plan, int(time.time())
         self._partials: Counter[int] = Counter()  # sent, by the picture's index
-        self._left = len(sketch.plan.pictures)
-        self._last: Drawn | None = None  # of the pictures; told with the account, which comes after it
+        self._pictures: dict[int, Drawn] = {}  # as they may be sent
 
-    async def send(self, item: Encoded) -> None:
-        """An event of the stream."""
+    async def take(self, item: Encoded, asked: ImagesRequest) -> None:
+        """Raises ContentRefused, Unavailable or QueueFull, where the check of contents does."""
         if isinstance(item, Preview):
             number = self._partials[item.index]
-            if number < self._asked.partial_images:
+            if asked.stream and number < asked.partial_images:
                 self._partials[item.index] += 1
                 made = partial(partial_image, item, number, self._plan, self._created)
                 await self._out.event_of(await written(len(item.data), made), name=PARTIAL)
         elif isinstance(item, Drawn):
-            self._left -= 1
-            if self._left:
-                await self._complete(item, {})
-            else:
-                self._last = item
+            picture = replace(item, data=await self._moderation.after_picture(self._visit, item))
+            self._pictures[item.index] = picture
+            if asked.stream and len(self._pictures) < len(self._plan.pictures):
+                await self._complete(picture, {})  # the last is told with the account, which comes after it
 
-    async def end(self) -> None:
+    async def end(self, asked: ImagesRequest) -> None:
         """The rest of the stream, or the whole answer. Raises ServerError or Unavailable where pictures are missing."""
         report = self.builder.report()
-        pictures = self.builder.drawing().pictures
         self._visit.report = report
         price = self._sketch.price_of(report)
         self._visit.price = float(price.amount)
-        if len(pictures) < len(self._plan.pictures):
+        if len(self._pictures) < len(self._plan.pictures):
             raise Unavailable("the server ended the drawing before it was complete", fix="ask again")
         more = {"proteus": account(self._visit, self._order, report, price, **bill(report))}
-        if self._asked.stream:
-            if self._last is not None:
-                await self._complete(self._last, more)
+        if asked.stream:
+            await self._complete(list(self._pictures.values())[-1], more)
             await self._out.end()
             return
+        pictures = [picture for _, picture in sorted(self._pictures.items())]
         num_bytes = sum(len(picture.data) for picture in pictures)
         await self._out.whole(await written(num_bytes, partial(whole, pictures, self._plan, self._created, more)))
 
