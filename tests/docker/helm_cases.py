@@ -23,6 +23,21 @@ BUSY = {
     "gpu": {"count": 2},
     "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
 }
+GATEWAY = {"enabled": True, "tenantsSecret": "tenants"}
+INGRESS = {"enabled": True, "className": "nginx", "host": "ai.example.com", "tlsSecret": "ai-tls"}
+ROUTE = {"enabled": True, "gateway": "public", "namespace": "edge", "host": "ai.example.com"}
+AT_EXAMPLE = {'hosts = ["localhost", "127.0.0.1", "[::1]"]': 'hosts = ["ai.example.com"]'}
+BY_URL = {"hosts = []  ": 'hosts = ["cdn.example.com"]  ', "networks = []": 'networks = ["10.9.0.0/16"]'}
+CHECKED = """
+[gateway.moderation]
+url = "https://moderation.example.com/check"
+hosts = ["moderation.example.com"]
+before = true
+after = true
+timeout_ms = 2000
+on_failure = "refuse"
+max_at_once = 16
+"""
 CASES: dict[str, tuple[Mapping[str, Any], str]] = {
     "as it is": ({}, DEPLOYMENT),
     "one small server": ({"pools": {**ALONE, "all": {"enabled": True}}}, DEPLOYMENT),
@@ -47,10 +62,29 @@ CASES: dict[str, tuple[Mapping[str, Any], str]] = {
     "traced": ({"tracing": {"url": "http://collector.monitoring.svc:4318/v1/traces"}}, DEPLOYMENT),
     "pictures by URL": (
         {},
-        exported_file(
-            **{"hosts = []  ": 'hosts = ["cdn.example.com"]  ', "networks = []": 'networks = ["10.9.0.0/16"]'}
-        ),
+        exported_file(**BY_URL),
     ),
+    "with a gateway": ({"gateway": GATEWAY}, DEPLOYMENT),
+    "with a gateway behind an Ingress": (
+        {
+            "gateway": {
+                **GATEWAY,
+                "ingress": INGRESS,
+                "meteringClaim": "metering",
+                "moderation": {"cidr": "10.4.0.0/24", "port": 443},
+            }
+        },
+        exported_file(**AT_EXAMPLE, **BY_URL) + CHECKED,
+    ),
+    "one small server with a gateway, autoscaled": (
+        {
+            "gateway": {**GATEWAY, "autoscaling": {"enabled": True}, "route": ROUTE},
+            "pools": {**ALONE, "all": {"enabled": True}},
+            "monitoring": OPERATOR,
+        },
+        exported_file(**AT_EXAMPLE),
+    ),
+    "a gateway to drawing alone": ({"gateway": GATEWAY, "pools": {**ALONE, "draw": {"enabled": True}}}, DEPLOYMENT),
     "without GPUs, from a folder of the nodes": (
         {"hardware": "cpu", "model": {"hostPath": "/srv/models", "subPath": "demo"}},
         DEPLOYMENT,

@@ -115,6 +115,15 @@ def containers(pod: Object) -> Iterator[Object]:
     yield from pod["spec"]["containers"]
 
 
+def serving(objects: list[Object]) -> dict[str, Object]:
+    """Pods of tritonserver, by pool."""
+    return {
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod
+        for name, pod in pods(objects).items()
+        if name not in (f"{NAME}-cache", f"{NAME}-gateway")
+    }
+
+
 def container_ports(pod: Object) -> dict[str, int]:
     return {port["name"]: port["containerPort"] for one in containers(pod) for port in one.get("ports", ())}
 

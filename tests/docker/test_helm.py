@@ -17,6 +17,7 @@ from proteus import __version__
 from proteus.cli.commands import app
 from proteus.deployment import Deployment
 from proteus.launcher.health import PATHS, ROUND_S, TRITON_TIMEOUT_S
+from proteus.launcher.process import STOP_GRACE_S
 from tests.docker.helm_cases import CASES
 from tests.docker.helm_chart import (
     CHART,
@@ -34,10 +35,11 @@ from tests.docker.helm_chart import (
     pods,
     pods_of,
     render,
+    serving,
 )
 
 VERSIONS = ("1.28", "1.31", "1.34", "1.37")
-OTHERS = {"PrometheusRule", "PodMonitor"}  # kinds of the Prometheus operator
+OTHERS = {"PrometheusRule", "PodMonitor", "HTTPRoute"}  # kinds of the Prometheus operator and of the Gateway API
 
 
 def test_helm_finds_nothing_to_say_against_it() -> None:
@@ -77,11 +79,18 @@ def _shape(value: Any) -> Any:
 def test_pools_are_those_that_are_on(objects: list[Object]) -> None:
     names = set(of_kind(objects, "Service"))
     assert names == set(of_kind(objects, "Deployment"))
-    assert names <= {f"{NAME}-{pool}" for pool in ("all", "encoder", "language", "draw", "cache")}
+    assert names <= {f"{NAME}-{pool}" for pool in ("all", "encoder", "language", "draw", "cache", "gateway")}
 
 
-def test_nothing_is_public(objects: list[Object]) -> None:
-    assert not {"Ingress", "Gateway", "HTTPRoute", "Route"} & {found["kind"] for found in objects}
+def test_nothing_is_public_but_a_gateway_by_name_and_with_tls(objects: list[Object]) -> None:
+    ways = [found for found in objects if found["kind"] in ("Ingress", "Gateway", "HTTPRoute", "Route")]
+    for way in ways:
+        assert way["metadata"]["name"] == f"{NAME}-gateway"
+        if way["kind"] == "Ingress":
+            assert way["spec"]["tls"][0]["hosts"] == [rule["host"] for rule in way["spec"]["rules"]]
+            assert way["spec"]["tls"][0]["secretName"]
+        else:
+            assert (way["kind"], len(way["spec"]["hostnames"])) == ("HTTPRoute", 1)
     for service in of_kind(objects, "Service").values():
         assert service["spec"]["type"] == "ClusterIP"
         assert not service["spec"].keys() & {"externalIPs", "loadBalancerIP", "externalName"}
@@ -146,15 +155,6 @@ def test_a_secret_is_made_only_for_a_redis_of_the_charts_own() -> None:
     assert {name for name, secrets in made.items() if secrets} == {"a Redis of its own"}
 
 
-def serving(objects: list[Object]) -> dict[str, Object]:
-    """Pods of tritonserver, by pool."""
-    return {
-        pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod
-        for name, pod in pods(objects).items()
-        if name != f"{NAME}-cache"
-    }
-
-
 def test_servers_are_started_with_options_that_exist(objects: list[Object]) -> None:
     command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
     options = {option: parameter for parameter in command.params for option in parameter.opts}
@@ -176,8 +176,11 @@ def test_probes_ask_the_health_port_for_paths_that_it_knows(objects: list[Object
         assert {probe["path"] for probe in asked.values()} <= set(PATHS)
         assert asked["readinessProbe"]["path"] == "/ready"
         assert asked["livenessProbe"]["path"] == "/live"
-        drain_s = int(server["lifecycle"]["preStop"]["exec"]["command"][1])
-        assert drain_s < pod["spec"]["terminationGracePeriodSeconds"]
+        given = dict(argument.split("=", 1) for argument in server["args"][1:])
+        leaves_s = int(server["lifecycle"]["preStop"]["exec"]["command"][1])
+        assert leaves_s > 5, "the time between two look-ups of a name"
+        grace_s = pod["spec"]["terminationGracePeriodSeconds"]
+        assert leaves_s + float(given["--drain-s"]) + 2 * STOP_GRACE_S < grace_s
 
 
 def test_the_launcher_gives_up_on_a_start_before_the_probe_does(objects: list[Object]) -> None:
@@ -258,7 +261,7 @@ def test_another_deployment_file_rolls_the_pods() -> None:
 
 def test_budgets_cover_one_pool_each(objects: list[Object]) -> None:
     budgets = of_kind(objects, "PodDisruptionBudget")
-    assert budgets.keys() == {f"{NAME}-{pool}" for pool in serving(objects)}
+    assert budgets.keys() == pods(objects).keys() - {f"{NAME}-cache"}
     for name, budget in budgets.items():
         assert list(pods_of(objects, budget["spec"]["selector"])) == [name]
 

@@ -28,6 +28,7 @@ from tests.docker.known_metrics import known, wrong_in
 
 GATEWAY = {"app.kubernetes.io/name": "proteus", "app.kubernetes.io/component": "gateway"}
 MONITORING = {"kubernetes.io/metadata.name": "monitoring"}
+ENTRANCE = {"kubernetes.io/metadata.name": "ingress-nginx"}
 OWN = {"kubernetes.io/metadata.name": NAMESPACE}
 
 
@@ -89,14 +90,18 @@ def test_policies_name_ports_that_their_pods_have(objects: list[Object]) -> None
 def test_who_reaches_what(objects: list[Object]) -> None:
     labels = {name.removeprefix(f"{NAME}-"): pod["metadata"]["labels"] for name, pod in pods(objects).items()}
     stranger = {"app": "anything"}
+    has_gateway = "gateway" in labels
     for pool, own in labels.items():
-        served = pool not in ("encoder", "cache")
-        assert open_ports(objects, own, GATEWAY) == ({8000, 8001} if served else set())
+        served = pool not in ("encoder", "cache", "gateway")
+        assert open_ports(objects, own, GATEWAY) == ({8001, 8080} if served and not has_gateway else set())
         assert open_ports(objects, own, GATEWAY, {"kubernetes.io/metadata.name": "elsewhere"}) == set()
         assert open_ports(objects, own, stranger) == set()
-        assert open_ports(objects, own, stranger, MONITORING) == (set() if pool == "cache" else {8002})
+        assert open_ports(objects, own, stranger, ENTRANCE) == ({8090} if pool == "gateway" else set())
+        told = {"cache": set(), "gateway": {8091}}.get(pool, {8002})
+        assert open_ports(objects, own, stranger, MONITORING) == told
         for other, asking in labels.items():
             expected = {("encoder", "language"): {8001}, ("cache", "language"): {6379}, ("cache", "all"): {6379}}
+            expected |= {(asked, "gateway"): {8001, 8080} for asked in ("language", "draw", "all")}
             assert open_ports(objects, own, asking) == expected.get((pool, other), set())
 
 
@@ -118,6 +123,9 @@ def egress(objects: list[Object], pool: str) -> list[Object]:
         ("pictures by URL", "encoder", []),
         ("traced", "language", [8001, 4318]),
         ("traced", "draw", [4318]),
+        ("with a gateway", "gateway", [8001, 8080]),
+        ("with a gateway behind an Ingress", "gateway", [8001, 8080, 443, 443]),
+        ("a gateway to drawing alone", "gateway", [8001, 8080]),
     ],
 )
 def test_pods_ask_only_whom_they_need(case: str, pool: str, ports: list[int]) -> None:
@@ -220,10 +228,11 @@ def test_a_family_that_is_not_told_yet_takes_nothing_from_a_figure(case: str) ->
             assert [re.search(r'"of", "(\w+)"', term)[1] for term in kept] == families  # type: ignore[index]
 
 
-def test_the_operator_scrapes_the_metrics_of_every_pool() -> None:
-    found = render(*CASES["autoscaled, with the operator"])
+@pytest.mark.parametrize("case", ["autoscaled, with the operator", "one small server with a gateway, autoscaled"])
+def test_the_operator_scrapes_the_metrics_of_every_pool(case: str) -> None:
+    found = render(*CASES[case])
     spec = of_kind(found, "PodMonitor")[NAME]["spec"]
-    assert pods_of(found, spec["selector"]).keys() == pods(found).keys()
+    assert pods_of(found, spec["selector"]).keys() == pods(found).keys() - {f"{NAME}-cache"}
     (endpoint,) = spec["podMetricsEndpoints"]
     assert all(endpoint["port"] in container_ports(pod) for pod in pods(found).values())
     assert not any("prometheus.io/scrape" in pod["metadata"]["annotations"] for pod in pods(found).values())

@@ -13,7 +13,7 @@ from tests.docker.fake_cluster import cluster
 from tests.docker.helm_cases import CASES
 from tests.docker.helm_chart import CHART, DEPLOYMENT, NAME, NAMESPACE, RELEASE, helm, of_kind, pods, render
 
-MADE = f"{NAME}-cache"
+MADE, GATEWAY = f"{NAME}-cache", f"{NAME}-gateway"
 VALUES = "model.claim=models,encoderCache.mode=internal"
 KEPT = {"password": "made at the install", "cache-secret": "and this"}
 
@@ -76,7 +76,7 @@ def test_pods_are_rolled_when_their_file_changes_and_no_others(
 @pytest.mark.parametrize("case", CASES)
 def test_a_name_has_the_addresses_of_pods_that_are_ready_and_no_others(case: str) -> None:
     for name, service in of_kind(render(*CASES[case]), "Service").items():
-        assert (service["spec"].get("clusterIP") == "None") == (name != MADE)
+        assert (service["spec"].get("clusterIP") == "None") == (name not in (MADE, GATEWAY))
         assert not service["spec"].get("publishNotReadyAddresses")
 
 
@@ -85,6 +85,6 @@ def test_shared_memory_is_memory_and_where_triton_looks_for_it(case: str) -> Non
     for name, pod in pods(render(*CASES[case])).items():
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         mounts = {mount["mountPath"]: mount["name"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
-        if name != MADE:
+        if name not in (MADE, GATEWAY):
             assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": "2Gi"}
             assert "medium" not in volumes[mounts["/tmp"]]["emptyDir"]

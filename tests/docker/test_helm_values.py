@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.docker.helm_cases import ALONE, EXTERNAL
+from tests.docker.helm_cases import ALONE, AT_EXAMPLE, CHECKED, EXTERNAL, GATEWAY, INGRESS, ROUTE
 from tests.docker.helm_chart import CHART, DEPLOYMENT, Refused, exported_file, helm, render, without_drawing
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -48,6 +49,11 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
         ({"tracing": {"url": "http://user:hunter2@collector/v1/traces"}}, "/tracing/url"),
         ({"hardware": "tpu"}, "/hardware"),
         ({"encoderCache": {"password": "hunter2"}}, "'password' not allowed"),
+        ({"gateway": {"tenants": {"demo": {"keys": ["pk-1"]}}}}, "'tenants' not allowed"),
+        ({"gateway": {"ingress": {"host": "https://a"}}}, "/gateway/ingress/host"),
+        ({"gateway": {"service": {"type": "LoadBalancer"}}}, "'service' not allowed"),
+        ({"gateway": {"resources": {"limits": {"memory": "lots"}}}}, "/gateway/resources/limits/memory"),
+        ({"networkPolicy": {"entrance": None}}, "'entrance'"),
         ({"encoderCache": {"external": {"url": "redis://user:hunter2@cache:6379/0"}}}, "/encoderCache/external/url"),
         ({"encoderCache": {"internal": {"image": "redis"}}}, "/encoderCache/internal/image"),
     ],
@@ -58,6 +64,8 @@ def test_the_schema_refuses(values: Mapping[str, Any], where: str) -> None:
     assert where in str(refused.value)
 
 
+WITHOUT_GATEWAY = re.sub(r"(?ms)^\[gateway\]$.*?(?=^# Pictures out)", "", DEPLOYMENT)
+AT_HOST = exported_file(**AT_EXAMPLE)
 GPU_TWICE = exported_file(**{"tensor_parallel = 1": "tensor_parallel = 2"})
 
 
@@ -87,6 +95,15 @@ GPU_TWICE = exported_file(**{"tensor_parallel = 1": "tensor_parallel = 2"})
         ({"encoderCache": {**EXTERNAL, "tls": {"enabled": False}}}, DEPLOYMENT, "tls.enabled goes with"),
         ({"encoderCache": {"mode": "external", "existingSecret": "a"}}, DEPLOYMENT, "external.url is empty"),
         ({"encoderCache": {"mode": "internal", "tls": {"enabled": True}}}, DEPLOYMENT, "tls.existingSecret is empty"),
+        ({"gateway": GATEWAY}, WITHOUT_GATEWAY, "no table [gateway]"),
+        ({"gateway": {"enabled": True}}, DEPLOYMENT, "tenantsSecret is empty"),
+        ({"gateway": GATEWAY}, DEPLOYMENT + CHECKED, "moderation.cidr is empty"),
+        ({"gateway": GATEWAY}, DEPLOYMENT + '[gateway.light]\ndeployment = "a"\n', "[gateway.light]"),
+        ({"gateway": {**GATEWAY, "autoscaling": {"min": 9}}}, DEPLOYMENT, "gateway.autoscaling.min is over max"),
+        ({"gateway": {**GATEWAY, "ingress": INGRESS}}, DEPLOYMENT, "gateway.ingress.host is not one of"),
+        ({"gateway": {**GATEWAY, "ingress": {**INGRESS, "host": ""}}}, DEPLOYMENT, "gateway.ingress.host is empty"),
+        ({"gateway": {**GATEWAY, "ingress": {**INGRESS, "tlsSecret": ""}}}, AT_HOST, "className and tlsSecret"),
+        ({"gateway": {**GATEWAY, "route": {**ROUTE, "gateway": ""}}}, AT_HOST, "gateway.route.gateway is empty"),
     ],
 )
 def test_the_templates_refuse(values: Mapping[str, Any], deployment: str, text: str) -> None:

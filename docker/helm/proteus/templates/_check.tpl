@@ -30,6 +30,41 @@
 {{- end -}}
 {{- include "proteus.checkPools" (dict "pools" $pools "file" $file "hardware" .Values.hardware) -}}
 {{- include "proteus.checkCache" .Values.encoderCache -}}
+{{- if .Values.gateway.enabled -}}
+{{- include "proteus.checkGateway" (dict "gateway" .Values.gateway "file" $file) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "proteus.checkGateway" -}}
+{{- $table := .file.gateway -}}
+{{- if not $table -}}
+{{- fail "deployment has no table [gateway]: add it, as deployments/demo.toml has it, or set gateway.enabled=false" -}}
+{{- end -}}
+{{- if $table.light -}}
+{{- fail "deployment has [gateway.light]: a release has one model; remove the table" -}}
+{{- end -}}
+{{- if not .gateway.tenantsSecret -}}
+{{- fail "gateway.tenantsSecret is empty: kubectl create secret generic tenants --from-file=tenants.toml (docs/tenants.md), and give its name" -}}
+{{- end -}}
+{{- if and ($table.moderation | default dict).url (not .gateway.moderation.cidr) -}}
+{{- fail "gateway.moderation.cidr is empty: the network policy lets the gateway reach no [gateway.moderation] url" -}}
+{{- end -}}
+{{- if gt (int .gateway.autoscaling.min) (int .gateway.autoscaling.max) -}}
+{{- fail "gateway.autoscaling.min is over max" -}}
+{{- end -}}
+{{- range $way := list "ingress" "route" -}}
+{{- $chosen := index $.gateway $way -}}
+{{- if and $chosen.enabled (not $chosen.host) -}}{{- fail (printf "gateway.%s.host is empty: the name that clients use" $way) -}}{{- end -}}
+{{- if and $chosen.enabled (not (or (has "*" $table.http.hosts) (has $chosen.host $table.http.hosts))) -}}
+{{- fail (printf "gateway.%s.host is not one of [gateway.http] hosts: add %s to the deployment file" $way $chosen.host) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .gateway.ingress.enabled (not (and .gateway.ingress.className .gateway.ingress.tlsSecret)) -}}
+{{- fail "gateway.ingress: give className and tlsSecret; keys never travel in the clear" -}}
+{{- end -}}
+{{- if and .gateway.route.enabled (not .gateway.route.gateway) -}}
+{{- fail "gateway.route.gateway is empty: the name of the Gateway (Gateway API) that ends TLS" -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "proteus.checkPools" -}}

@@ -22,7 +22,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "proteus.ports" -}}
-{{ dict "http" 8000 "grpc" 8001 "metrics" 8002 "health" 8080 "redis" 6379 | toJson }}
+{{ dict "http" 8000 "grpc" 8001 "metrics" 8002 "health" 8080 "redis" 6379 "gateway" 8090 "operations" 8091 | toJson }}
 {{- end -}}
 
 {{- define "proteus.image" -}}
@@ -35,7 +35,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "proteus.encoderUrl" -}}
-{{ include "proteus.name" . }}-encoder.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:{{ (include "proteus.ports" . | fromJson).grpc }}
+{{ include "proteus.addressOf" (dict "root" . "pool" "encoder" "port" "grpc") }}
+{{- end -}}
+
+{{/* Call with a dict of root, pool and port: every ready pod of the pool is an address of the name. */}}
+{{- define "proteus.addressOf" -}}
+{{- $ports := include "proteus.ports" .root | fromJson -}}
+{{ include "proteus.name" .root }}-{{ .pool }}.{{ .root.Release.Namespace }}.svc.{{ .root.Values.clusterDomain }}:{{ index $ports .port }}
 {{- end -}}
 
 {{- define "proteus.cacheSecret" -}}

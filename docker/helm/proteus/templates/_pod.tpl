@@ -19,16 +19,21 @@ imagePullSecrets:
 {{- end }}
 {{- include "proteus.placement" . }}
 initContainers:
-  - name: prepare
-    {{- include "proteus.imageOf" .root | nindent 4 }}
-    command: [sh, /etc/proteus/prepare.sh, /model, /etc/proteus/{{ .name }}.toml, /srv/proteus]
-    resources: {requests: {cpu: 100m, memory: 256Mi}, limits: {memory: 1Gi}}
-    securityContext: {{- include "proteus.containerSecurity" . | nindent 6 }}
-    env: {{- include "proteus.environment" .root | nindent 6 }}
-    volumeMounts: {{- include "proteus.mounts" .root | nindent 6 }}
+  - {{- include "proteus.prepare" . | nindent 4 }}
 containers:
   - {{- include "proteus.server" . | nindent 4 }}
 volumes: {{- include "proteus.volumes" . | nindent 2 }}
+{{- end -}}
+
+{{/* Call with a dict of root and name. */}}
+{{- define "proteus.prepare" -}}
+name: prepare
+{{ include "proteus.imageOf" .root }}
+command: [sh, /etc/proteus/prepare.sh, /model, /etc/proteus/{{ .name }}.toml, /srv/proteus]
+resources: {requests: {cpu: 100m, memory: 256Mi}, limits: {memory: 1Gi}}
+securityContext: {{- include "proteus.containerSecurity" . | nindent 2 }}
+env: {{- include "proteus.environment" .root | nindent 2 }}
+volumeMounts: {{- include "proteus.mounts" .root | nindent 2 }}
 {{- end -}}
 
 {{- define "proteus.server" -}}
@@ -46,6 +51,7 @@ args:                            # of the image's entrypoint, which shows the se
   - --metrics-port={{ $ports.metrics }}
   - --health-port={{ $ports.health }}
   - --ready-timeout-s={{ int .pool.startupSeconds }}
+  - --drain-s={{ int .pool.drainSeconds }}
   {{- with .root.Values.tracing }}
   {{- if .url }}
   - --trace-url={{ .url }}
@@ -72,8 +78,8 @@ livenessProbe:                   # the launcher lives and has not given up: it r
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
-lifecycle:
-  preStop: {exec: {command: [sleep, {{ .pool.drainSeconds | toString | quote }}]}}
+lifecycle:                       # until names do not stand for it any more; then it drains, and says that it is not ready
+  preStop: {exec: {command: [sleep, "10"]}}
 resources: {{- include "proteus.resources" . | nindent 2 }}
 securityContext: {{- include "proteus.containerSecurity" . | nindent 2 }}
 env: {{- include "proteus.environment" .root | nindent 2 }}
@@ -127,6 +133,17 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end -}}
 
 {{- define "proteus.volumes" -}}
+{{ include "proteus.sharedVolumes" (dict "root" .root "scratchSize" .pool.scratchSize) }}
+- {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ .pool.shmSize }}}}
+{{- if include "proteus.hasAuthority" . }}
+- name: cache-authority
+  secret:
+    secretName: {{ .root.Values.encoderCache.tls.existingSecret }}
+    items: [{key: ca.crt, path: ca.crt}]
+{{- end }}
+{{- end -}}
+
+{{- define "proteus.sharedVolumes" -}}
 {{- $model := .root.Values.model -}}
 - name: model
   {{- if $model.claim }}
@@ -138,14 +155,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
   {{- end }}
 - {name: config, configMap: {name: {{ include "proteus.name" .root }}}}
 - {name: served, emptyDir: {sizeLimit: 64Mi}}
-- {name: scratch, emptyDir: {sizeLimit: {{ .pool.scratchSize }}}}
-- {name: shm, emptyDir: {medium: Memory, sizeLimit: {{ .pool.shmSize }}}}
-{{- if include "proteus.hasAuthority" . }}
-- name: cache-authority
-  secret:
-    secretName: {{ .root.Values.encoderCache.tls.existingSecret }}
-    items: [{key: ca.crt, path: ca.crt}]
-{{- end }}
+- {name: scratch, emptyDir: {sizeLimit: {{ .scratchSize }}}}
 {{- end -}}
 
 {{/* GPUs are whole, or MIG instances: Kubernetes wants request and limit to be the same. */}}
