@@ -42,14 +42,12 @@ async def read_body(scope: Scope, receive: Receive, limits: GatewayHttp, seat: S
     if int(headers.get(b"content-length", b"0")) > limits.max_body_bytes:
         raise _too_large(limits)
     pieces: list[bytes] = []
-    size, late = 0, "body_timeout_ms"
+    size = 0
     try:
-        async with asyncio.timeout(limits.body_timeout_ms / 1e3):
+        async with asyncio.timeout(limits.body_timeout_ms / 1e3) as whole:
             while True:
-                late = "body_idle_timeout_ms"
                 async with asyncio.timeout(limits.body_idle_timeout_ms / 1e3):
                     message = await receive()
-                late = "body_timeout_ms"
                 if message["type"] == "http.disconnect":
                     raise ClientGone
                 piece = message.get("body", b"")
@@ -61,6 +59,7 @@ async def read_body(scope: Scope, receive: Receive, limits: GatewayHttp, seat: S
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError as error:
+        late = "body_timeout_ms" if whole.expired() else "body_idle_timeout_ms"
         raise UploadTooSlow(
             "the body did not come in time",
             limit=f"[gateway.http] {late} = {getattr(limits, late):,}",
