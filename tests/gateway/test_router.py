@@ -242,6 +242,16 @@ def test_each_server_is_told_when_it_was_sent_and_what_is_left_of_the_deadline()
     assert 0 < good.documents[0]["deadline_ms"] <= bad.documents[0]["deadline_ms"] <= 50_000
 
 
+def test_the_door_that_draws_is_not_told_when_it_was_sent_for_it_would_refuse_that() -> None:
+    async def scenario() -> list[dict[str, Any] | None]:
+        with peers(1) as (peer,):
+            async with routing(peer.url) as router:
+                await answer(router, drawing())
+            return peer.sent
+
+    assert asyncio.run(scenario()) == [None]
+
+
 def test_a_large_answer_is_not_held_back_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "HELD_BYTES", 100)
 

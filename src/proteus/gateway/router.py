@@ -177,11 +177,15 @@ def _tell(server: TritonServer, failed: ServerFailed, breaks: int) -> None:
 
 
 def _address(order: Order, document: bytes) -> None:
-    """Says that it is sent now, and what is left of its deadline now. Raises DeadlineExceeded."""
+    """Says what is left of its deadline now and, to the door that wants to know, that it is sent now.
+
+    Raises DeadlineExceeded.
+    """
     order.message.raw_input_contents[0] = document
     if order.deadline_s is not None:
         left_ms = int((order.deadline_s - time.monotonic()) * 1e3)
         if left_ms < 1:
             raise DeadlineExceeded("not started in time", limit="deadline_ms of the request", fix="allow more time")
         replace_field(order.message, "deadline_ms", left_ms)
-    stamp(order.message)
+    if order.door == "chat":
+        stamp(order.message)
