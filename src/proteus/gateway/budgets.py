@@ -58,6 +58,10 @@ class Charge:
         book.num_held -= 1
         book.mean_held_s += (took_s - book.mean_held_s) * NEWEST_SHARE
 
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """By the server, of all that was used."""
+        self.settle(used_of(self._vector, report))
+
     def settle(self, used: ResourceVector) -> None:
         """What of the vector was not used comes back to the budgets per second; only the first time counts."""
         if self._settled:

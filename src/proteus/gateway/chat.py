@@ -43,12 +43,13 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
             piece = builder.add(message)
             if wish.stream and piece is not None:
                 await _send(out, told, [piece] if held is None else await held.add(piece))
-    visit.report = builder.report()
+    report = builder.report()
+    visit.reported(report)
     if held is not None and wish.stream:
         await _send(out, told, await held.end())
     elif held is not None:
         await gateway.moderation.after_text(visit, *(choice.text for choice in builder.answer().choices))
-    bill = _bill(visit, reading, order, visit.report)
+    bill = _bill(visit, reading, order, report)
     if not wish.stream:
         await out.json(told.completion(builder.answer(), bill))
         return

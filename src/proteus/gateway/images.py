@@ -77,7 +77,7 @@ class _Drawing:
     async def end(self, asked: ImagesRequest) -> None:
         """The rest of the stream, or the whole answer. Raises ServerError or Unavailable where pictures are missing."""
         report = self.builder.report()
-        self._visit.report = report
+        self._visit.reported(report)
         price = self._sketch.price_of(report)
         self._visit.price = float(price.amount)
         if len(self._pictures) < len(self._plan.pictures):

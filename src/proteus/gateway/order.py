@@ -94,6 +94,12 @@ class Visit:
             raise LookupError("the request has no seat yet")
         return self.seat
 
+    def reported(self, report: Mapping[str, Any]) -> None:
+        """What the server says of it: before the answer is sent, so that the next request finds its budget settled."""
+        self.report = report
+        if self.charge is not None:
+            self.charge.reported(report)
+
     def deadline_s(self, deadline_ms: int | None) -> float | None:
         """Of a request that is to be started within `deadline_ms` of its arrival, on the monotonic clock."""
         return None if deadline_ms is None else self.arrived_s + deadline_ms / 1e3

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from proteus.gateway.budgets import NOTHING, Budgets, used_of
+from proteus.gateway.budgets import NOTHING, Budgets
 from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.order import CLIENT_GONE, Order, Visit
 from proteus.gateway.router import Router
@@ -40,9 +40,7 @@ class Passage:
         leaves early would keep servers busy for nothing.
         """
         charge = visit.charge
-        if charge is None or visit.order is None:
+        if charge is None or visit.report is not None:
             return
-        if visit.report is not None:
-            charge.settle(used_of(visit.order.resources, visit.report))
-        elif not charge.answered and not (charge.sent and visit.outcome in WORKED_FOR):
+        if not charge.answered and not (charge.sent and visit.outcome in WORKED_FOR):
             charge.settle(NOTHING)
