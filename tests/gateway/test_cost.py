@@ -117,6 +117,31 @@ def test_it_refuses_as_the_request_itself_would(
     assert cost.json()["error"]["code"] == code
 
 
+URL_PART = {"type": "image_url", "image_url": {"url": "data:,", "total_bytes": 9}}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"prompt": None},
+        {"model": "demo", "prompt": "a", "messages": []},
+        {"model": "demo", "messages": {"total_bytes": 1}},
+        {"model": "demo", "messages": [None, [], "x", {"role": "user", "content": [None, 1, [URL_PART], "x"]}]},
+        {"model": "demo", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": []}]}]},
+        {"model": "demo", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:,"}]}]},
+        {"model": "demo", "messages": [{"role": "user", "content": [{"type": ["image_url"], "total_bytes": 1}]}]},
+        {"model": "demo", "messages": [{"role": "user", "content": [{"type": "text", "text": "a", "total_bytes": 1}]}]},
+        {"model": "demo", "messages": [{"role": "system", "content": [URL_PART]}, {"role": "user", "content": "a"}]},
+        {"model": "demo", "total_bytes": 9, "messages": [{"role": "user", "content": "a"}]},
+        {"model": ["demo"], "messages": [{"role": "user", "content": "a"}]},
+    ],
+)
+def test_what_is_no_request_is_refused(http: httpx.Client, document: dict[str, Any]) -> None:
+    answer = http.post(COST, json=document)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP", "AVIF"])
 def test_the_beginning_of_a_file_is_enough(http: httpx.Client, kind: str) -> None:
     data = picture_of(400, 300, kind)
@@ -125,6 +150,14 @@ def test_the_beginning_of_a_file_is_enough(http: httpx.Client, kind: str) -> Non
     assert len(data) > BEGINNING
     assert begun == whole
     assert begun["resources"]["media_bytes"] == len(data)
+
+
+def test_a_file_that_is_there_whole_is_no_beginning(http: httpx.Client) -> None:
+    data = picture_of(90, 80, "GIF")
+    answers = [http.post(COST, json=question(part(data, **more))) for more in ({}, {"total_bytes": None})]
+    answers.append(http.post(COST, json=question(part(data, total_bytes=len(data)))))
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert answers[0].json() == answers[1].json() == answers[2].json()
 
 
 def test_each_picture_has_its_own_beginning(http: httpx.Client) -> None:

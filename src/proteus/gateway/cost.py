@@ -73,14 +73,19 @@ def _part(part: Any, numbers: Iterator[int], beginnings: dict[int, int]) -> Any:
     if not isinstance(part, dict) or part.get("type") != "image_url":
         return part
     index, place = next(numbers), part.get("image_url")
-    if not isinstance(place, dict) or place.get(TOTAL_BYTES) is None:
+    if not isinstance(place, dict) or TOTAL_BYTES not in place:
         return part
     total = place[TOTAL_BYTES]
-    if isinstance(total, bool) or not isinstance(total, int) or total < 1:
-        name = f"picture {index + 1}: {TOTAL_BYTES}"
-        raise wrong(f"{name} = {written(total)}", TOTAL_BYTES, limit="1 or more", fix="give the file's size in bytes")
-    beginnings[index] = total
+    if total is not None:
+        beginnings[index] = _checked(total, index)
     return part | {"image_url": {name: value for name, value in place.items() if name != TOTAL_BYTES}}
+
+
+def _checked(total: object, index: int) -> int:
+    if isinstance(total, bool) or not isinstance(total, int) or total < 1:
+        what = f"picture {index + 1}: {TOTAL_BYTES} = {written(total)}"
+        raise wrong(what, TOTAL_BYTES, limit="1 or more", fix="give the file's size in bytes")
+    return total
 
 
 def reading_cost(reading: Reading) -> dict[str, Any]:
