@@ -138,6 +138,12 @@ class _Figures(Collector):
         yield _counter("price", "Price of what was used", ("tenant", "currency"), gateway.metering.prices().items())
         yield _counter("metering_lines", "Lines of the metering log", (), [((), metering["lines"])])
         yield _counter("metering_errors", "Lines that were lost", (), [((), metering["errors"])])
+        yield _counter(
+            "moderation",
+            "Checks of contents, by what came of them",
+            ("verdict", "when"),
+            gateway.moderation.figures().items(),
+        )
         yield _gauge(
             "tenants_file_broken", "1 while the tenants file cannot be used", (), [((), tenants["file_broken"])]
         )

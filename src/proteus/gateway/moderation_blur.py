@@ -24,7 +24,7 @@ from proteus.media.header import PictureHeader
 from proteus.preprocess.pool import Worker, WorkerFailed, interpreter
 from proteus.preprocess.wire import Size
 
-COARSE_PX, COARSER = 12, 4  # the longer side that is kept, and at most such a part of it
+COARSE_PX, COARSER = 12, 8  # the longer side that is kept, and at most such a part of it
 SHOWN_PX = 256  # the longer side of what takes a client's picture's place
 KINDS: tuple[DrawnFormat, ...] = ("png", "jpeg", "webp")  # the first that the contract reads
 DRAWN_QUALITY = 90
