@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -204,6 +206,50 @@ def test_a_beginning_is_no_picture_for_chat(http: httpx.Client, peer: Peer) -> N
     answer = http.post(CHAT, json=question(part(PNG[:500], total_bytes=len(PNG))))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert len(peer.requests) == seen
+
+
+class Pictures(BaseHTTPRequestHandler):
+    """Gives PNG, and counts how often it is asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(200)
+        self.send_header("content-type", "image/png")
+        self.send_header("content-length", str(len(PNG)))
+        self.end_headers()
+        self.wfile.write(PNG)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_a_picture_by_url_is_fetched_here_once_and_sent_on_as_bytes(peer: Peer) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pictures) as site:
+        serving = threading.Thread(target=site.serve_forever)
+        serving.start()
+        port = site.server_address[1]
+        fetch = {
+            "hosts": ["localhost"],
+            "schemes": ["http"],
+            "ports": [port],
+            "private_networks": ["127.0.0.0/8", "::1/128"],
+        }
+        there = {"type": "image_url", "image_url": {"url": f"http://localhost:{port}/a.png"}}
+        asked = question(there, text("or"), there)
+        deployment = in_front_of(peer.url)
+        changed = deployment.model_copy(update={"fetch": deployment.fetch.model_copy(update=fetch)})
+        with running(changed) as url:
+            cost = httpx.post(url + COST, json=asked).json()
+            told = httpx.post(url + CHAT, json=asked)
+        site.shutdown()
+        serving.join()
+    assert [picture["bytes"] for picture in cost["pictures"]] == [len(PNG)] * 2
+    assert told.status_code == 200
+    assert Pictures.asked == ["/a.png"] * 2
+    assert peer.requests[-1].raw_input_contents[1] == PNG + PNG
+    assert "localhost" not in str(peer.documents[-1])
 
 
 def test_what_no_empty_server_would_take_is_refused_with_the_numbers(peer: Peer) -> None:
