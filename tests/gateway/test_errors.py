@@ -12,7 +12,9 @@ import pytest
 
 import proteus.gateway
 from proteus.client.errors import ConnectionFailed, InvalidInput, ServerError, TimedOut
+from proteus.deployment import DeploymentError
 from proteus.errors import InvalidRequest, MediaTooLarge, ProteusError, QueueFull
+from proteus.families.family import PlanRefused
 from proteus.gateway.errors import (
     STATUS_OF,
     ContentRefused,
@@ -29,6 +31,8 @@ from proteus.gateway.errors import (
     ("error", "status", "code", "kind"),
     [
         (InvalidRequest("n = 9", limit="8", fix="lower n"), 400, "invalid_request", "invalid_request_error"),
+        (ServerError.parse("media_not_supported: 5 px"), 400, "media_not_supported", "invalid_request_error"),
+        (PlanRefused("5 px"), 400, "media_not_supported", "invalid_request_error"),
         (InvalidKey("no key"), 401, "invalid_api_key", "authentication_error"),
         (NotAllowed("not yours"), 403, "not_allowed", "permission_error"),
         (MediaTooLarge("50 MP"), 413, "media_too_large", "invalid_request_error"),
@@ -49,6 +53,7 @@ from proteus.gateway.errors import (
         (TimedOut("600 s"), 504, "answer_timeout", "server_error"),
         (InvalidInput("no Unicode"), 400, "invalid_request", "invalid_request_error"),
         (KeyError("secret"), 500, "internal", "server_error"),
+        (DeploymentError("/etc/secret.toml is broken", fix="mend it"), 500, "internal", "server_error"),
     ],
 )
 def test_every_failure_has_a_status_a_code_and_a_type(error: Exception, status: int, code: str, kind: str) -> None:
@@ -60,7 +65,8 @@ def test_every_failure_has_a_status_a_code_and_a_type(error: Exception, status: 
 
 
 @pytest.mark.parametrize(
-    "error", [ServerError.parse("tensor at /opt/secret/path"), ConnectionFailed("10.1.2.3:8001"), KeyError("secret")]
+    "error",
+    [ServerError.parse("tensor at /opt/secret/path"), ConnectionFailed("10.1.2.3:8001"), DeploymentError("secret")],
 )
 def test_what_is_not_meant_for_clients_is_not_told(error: Exception) -> None:
     assert not any(word in error_body(error).decode() for word in ("secret", "10.1.2.3"))

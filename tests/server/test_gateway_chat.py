@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,20 +19,24 @@ from proteus.launcher import Server
 from tests.gateway.running import in_front_of, running
 from tests.preprocess.pictures import encode, noise
 from tests.server.test_ask import CHART as CHART_FILE
-from tests.server.test_ask import DESCRIBE, QUESTION
+from tests.server.test_ask import DESCRIBE, QUESTION, ROOT
 
 CHART = CHART_FILE.read_bytes()
+PAGE = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
 SECOND = encode(noise(60, 90), "PNG")
 TEXT = "What colour is the circle?"
 Parts = list[Any]  # texts and the bytes of pictures
 
 
 @pytest.fixture(scope="module")
-def sdk(server: Server) -> Iterator[openai.OpenAI]:
-    with (
-        running(in_front_of(server.ports.grpc_url)) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="pk-none", max_retries=0) as client,
-    ):
+def url(server: Server) -> Iterator[str]:
+    with running(in_front_of(server.ports.grpc_url)) as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def sdk(url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="pk-none", max_retries=0) as client:
         yield client
 
 
@@ -180,3 +188,21 @@ def test_a_refusal_has_its_status(
     with pytest.raises(openai.APIStatusError) as caught:
         whole(sdk, parts, **fields)
     assert (caught.value.status_code, caught.value.code) == (status, code)
+
+
+def _run_of_page(kind: str, url: str, *command: str) -> str:
+    """What the first block of this kind that names the gateway's address prints."""
+    blocks = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (block, *_) = (block for block in blocks if "http://127.0.0.1:8090" in block)
+    words = [*command, block.replace("http://127.0.0.1:8090", url)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_the_pages_curl_is_answered(url: str, client: Client) -> None:
+    told = json.loads(_run_of_page("sh", url, "bash", "-c"))
+    answer = directly(client, [CHART, QUESTION], max_tokens=16)
+    assert told["choices"][0]["message"]["content"] == answer.text
+
+
+def test_the_pages_python_is_answered(url: str, client: Client) -> None:
+    assert directly(client, [TEXT], max_tokens=16).text in _run_of_page("python", url, sys.executable, "-c")

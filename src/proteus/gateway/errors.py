@@ -25,6 +25,7 @@ from typing import Any
 
 from proteus.client.errors import ConnectionFailed, InvalidInput, ServerError, TimedOut
 from proteus.errors import InternalError, ProteusError, QueueFull, Unavailable
+from proteus.families.family import PlanRefused
 
 
 class InvalidKey(ProteusError):
@@ -108,7 +109,9 @@ def _kinds(kind: type[ProteusError]) -> Iterator[type[ProteusError]]:
         yield from _kinds(below)
 
 
-STATUS_OF: Mapping[str, int] = {kind.code: kind.http_status for kind in _kinds(ProteusError)}
+# Not those that stop a start: what else is imported must not change what clients are told.
+TOLD = (ProteusError.__module__, PlanRefused.__module__, __name__)
+STATUS_OF: Mapping[str, int] = {kind.code: kind.http_status for kind in _kinds(ProteusError) if kind.__module__ in TOLD}
 
 
 def http_error(error: Exception) -> tuple[int, dict[str, Any], float | None]:
@@ -142,7 +145,7 @@ def _told(error: Exception) -> ServerError:
             return ServerError.parse(str(AnswerTimeout("there was no whole answer in time", fix="ask for less")))
         case InvalidInput():
             return ServerError("invalid_request", str(error))
-        case ProteusError():
+        case ProteusError() if error.code in STATUS_OF:
             return ServerError(error.code, error.what, limit=error.limit, fix=error.fix)
         case _:
             return ServerError.parse(str(InternalError()))
