@@ -12,6 +12,13 @@ const ENDINGS = {
   stopped: "Stopped here; so did the server.",
 };
 
+/** Scrolls so far that the report is not behind the form, and no further than the answer. */
+function uncover(turn, answer) {
+  const covered = turn.getBoundingClientRect().bottom - by("ask-form").getBoundingClientRect().top;
+  const room = answer.getBoundingClientRect().top - document.querySelector("header").offsetHeight - 16;
+  scrollBy(0, Math.max(0, Math.min(covered, room)));
+}
+
 export class Ask {
   /** `model()` names the model that is chosen. */
   constructor(model) {
@@ -64,6 +71,7 @@ export class Ask {
 
   restart() {
     this.cancel();
+    for (const turn of this.turns) turn.pictures.forEach((picture) => URL.revokeObjectURL(picture.url));
     this.turns = [];
     by("thread").replaceChildren();
     by("welcome").hidden = false;
@@ -121,7 +129,7 @@ export class Ask {
   busy(is) {
     by("ask-send").hidden = is;
     by("ask-stop").hidden = !is;
-    if (!is) this.box.focus({ preventScroll: true });
+    if (!is && matchMedia("(pointer: fine)").matches) this.box.focus({ preventScroll: true }); // no keyboard on a phone
   }
 
   /** The question as it was asked, and the place for its answer. */
@@ -139,7 +147,7 @@ export class Ask {
     );
     const turn = node("article", { class: "turn" }, asked, answer);
     by("thread").append(turn);
-    turn.scrollIntoView({ block: "start" });
+    turn.scrollIntoView({ block: "start", behavior: "instant" });
     return { turn, answer };
   }
 
@@ -162,6 +170,7 @@ export class Ask {
     else said.remove();
     if (ENDINGS[told.ending]) answer.append(node("p", { class: "ending" }, ENDINGS[told.ending]));
     if (told.proteus || told.usage) turn.append(reportNode(told));
+    uncover(turn, answer);
     if (failure && told.ending !== "stopped") this.refused(failure, question, answer, told);
     else if (this.box.value || this.pictures.items.length) this.cost.changed();
   }

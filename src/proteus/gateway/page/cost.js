@@ -82,6 +82,7 @@ export function questionFacts(cost) {
     cost.visual_tokens > 0 && [count(cost.visual_tokens), "of them visual", "positions that pictures take"],
     [bytes(cost.kv_bytes), "of KV", "memory of the language model while it answers"],
     cost.price && [money(cost.price), "at most", "with the longest answer, nothing cached"],
+    cost.auto && [[cost.auto.model, cost.auto.tier].filter(Boolean).join(", "), "by auto", cost.auto.because],
   ];
 }
 

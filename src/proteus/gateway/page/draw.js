@@ -9,7 +9,8 @@ import { reportNode } from "./report.js";
 
 const PREVIEWS = 3; // the most that OpenAI's API gives
 const TICK_MS = 100;
-const FIELDS = { size: String, steps: Number, guidance: Number, seed: Number, n: Number, sampler: String };
+const NUMBERS = ["steps", "guidance", "seed", "first_index", "n"];
+const WORDS = ["size", "sampler", "negative_prompt"];
 
 export class Draw {
   /** `model()` names the model that is chosen. */
@@ -18,7 +19,10 @@ export class Draw {
     this.msPerStep = null; // of the last drawing: until the first preview, progress is told by it
     this.form = by("draw-form");
     this.cost = new CostLine(by("draw-cost"), drawingFacts, async () => this.document());
-    this.form.addEventListener("input", () => this.cost.changed());
+    this.form.addEventListener("input", (event) => {
+      if (event.target.id === "draw-seed") by("draw-first").value = "";
+      this.cost.changed();
+    });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.send();
@@ -59,10 +63,8 @@ export class Draw {
     const prompt = data.get("prompt").trim();
     if (!prompt) return null;
     const asked = { model: this.model(), prompt };
-    for (const [name, kind] of Object.entries(FIELDS)) {
-      if (data.get(name)) asked[name] = kind(data.get(name));
-    }
-    if (data.get("negative_prompt").trim()) asked.negative_prompt = data.get("negative_prompt").trim();
+    for (const name of WORDS) if (data.get(name)?.trim()) asked[name] = data.get(name).trim();
+    for (const name of NUMBERS) if (data.get(name)) asked[name] = Number(data.get(name));
     return asked;
   }
 
@@ -142,7 +144,8 @@ class Drawing {
         told.proteus = event.proteus ?? told.proteus;
       }
     }
-    if (this.tiles.some((tile) => !tile.done)) throw new Refusal({ message: "the drawing ended early", fix: "draw again" });
+    if (this.tiles.every((tile) => tile.done)) return;
+    throw new Refusal({ message: "the drawing ended early", fix: "draw again" });
   }
 
   /** Steps are known from previews; between them, from the time that those before took. */
@@ -204,17 +207,22 @@ class Tile {
     const name = `proteus-${event.seed ?? "drawn"}-${this.index}.${event.output_format ?? "png"}`;
     this.caption.replaceChildren(
       node("a", { href: this.image.src, download: name, class: "button" }, "Download"),
-      event.seed === undefined ? "" : this.seedButton(event.seed),
+      ...(event.seed === undefined ? [] : this.noise(event.seed, event.image_index ?? this.index)),
     );
   }
 
-  seedButton(seed) {
+  /** Seed and index make this one of several again. */
+  noise(seed, index) {
     const keep = () => {
       by("draw-seed").value = seed;
+      by("draw-first").value = index || "";
+      by("draw-n").value = 1;
       by("draw-form").dispatchEvent(new Event("input"));
     };
-    const title = "Draw the next one from this seed";
-    return node("button", { type: "button", class: "quiet", title, onclick: keep }, `Seed ${seed}`);
+    const words = `seed ${seed}${index ? `, picture ${index + 1}` : ""}`;
+    const title = `Draw from ${words} again`;
+    const again = node("button", { type: "button", class: "quiet", title, onclick: keep }, "Reuse seed");
+    return [again, node("span", { class: "facts" }, words)];
   }
 
   end() {

@@ -18,6 +18,11 @@ function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+/** The gateway's message says limit and fix too, for clients that show nothing else. */
+function what({ message, limit, fix }) {
+  return message.replace(`; limit: ${limit}`, "").replace(`; fix: ${fix}`, "");
+}
+
 /** `error` is a Refusal; anything else is a fault of the page and says so. */
 export function refusalNode(error, { note = null } = {}) {
   const title = TITLES[error.status ?? -1] ?? (error.status >= 500 ? "It failed" : "Refused");
@@ -27,7 +32,7 @@ export function refusalNode(error, { note = null } = {}) {
     "div",
     { class: "refusal", tabindex: "-1" },
     node("strong", {}, title),
-    node("p", {}, capital(error.message)),
+    node("p", {}, capital(what(error))),
     terms([
       ["Limit", error.limit],
       ["What to do", error.fix],

@@ -80,7 +80,8 @@ function timeBar(stages, savedMs) {
     one.addEventListener("focus", () => point(index));
     one.addEventListener("click", () => point(index));
   }
-  const bar = node("div", { class: "bar", role: "group", "aria-label": `Where ${milliseconds(total)} went` }, ...segments);
+  const label = `Where ${milliseconds(total)} went`;
+  const bar = node("div", { class: "bar", role: "group", "aria-label": label }, ...segments);
   bar.addEventListener("keydown", (event) => walk(event, segments));
   if (savedMs > 0) {
     const gone = node("span", { class: "gone", title: `${milliseconds(savedMs)} saved by the caches` });
@@ -114,7 +115,7 @@ function rowsOf({ proteus = {}, usage = {}, firstMs, drawn }) {
     ["Because", auto?.because],
     ["First token", ttftMs ? `${milliseconds(ttftMs)} at the server, ${milliseconds(firstMs)} here` : null],
     ...used,
-    ["Pictures", media.map(mediaWords).join("; ")],
+    ["Pictures", grouped(media.map(mediaWords)).join("; ")],
     ["Price", price && priceWords(price)],
     ["Request", proteus.request_id],
   ].map(([term, value]) => [term, value || null]);
@@ -134,6 +135,15 @@ function promptWords(tokens, { cached_tokens: cached, text_tokens: text, image_t
 
 function mediaWords({ bucket, tier, downscaled, visual_tokens: tokens }) {
   return `${many(tokens, "token")}, bucket ${bucket}, tier ${tier}${downscaled ? ", made smaller" : ""}`;
+}
+
+/** Equal ones once, with how many there are. */
+function grouped(words) {
+  const kinds = [...new Set(words)];
+  return kinds.map((kind) => {
+    const times = words.filter((word) => word === kind).length;
+    return times > 1 ? `${times} × ${kind}` : kind;
+  });
 }
 
 function drawnUse({ usage = {} }) {

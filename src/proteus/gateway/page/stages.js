@@ -6,6 +6,7 @@ const GATEWAY = {
   moderation: "the check of what is asked",
   moderation_after: "the check of what is answered",
   queue: "waits at the gateway for its share of a server",
+  gateway: "what is left of the gateway's time: sending, reading, writing",
 };
 
 const READ = {
@@ -44,6 +45,6 @@ export function stagesOf(told, seenMs, drawn) {
     .filter(([name, ms]) => name !== "total" && ms > 0)
     .map(([name, ms]) => [name, ms, meaning[name] ?? "a stage that this page has no words for"]);
   const rest = seenMs - rows.reduce((sum, [, ms]) => sum + ms, 0);
-  if (rest > 0) rows.push([ON_THE_WAY, rest, "the line, the browser, hops within the gateway"]);
+  if (rest > 0) rows.push([ON_THE_WAY, rest, "the line and the browser"]);
   return rows;
 }
