@@ -11,6 +11,8 @@ import httpx
 import pytest
 from PIL import Image
 
+from proteus.gateway.chat import user_hash
+from proteus.gateway.order import Tenant, Visit
 from tests.client.peer import LOGPROBS, REPORT, Peer
 
 PATH = "/v1/chat/completions"
@@ -218,6 +220,29 @@ def test_what_is_no_request_is_refused(http: httpx.Client, body: bytes, told: st
     answer = http.post(PATH, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert told in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://example.com/a.png", "http://127.0.0.1:8091/metrics", "file:///etc/passwd", "gopher://x/"]
+)
+def test_an_address_that_fetch_does_not_allow_is_refused_before_anything_is_sent(
+    http: httpx.Client, peer: Peer, url: str
+) -> None:
+    seen = len(peer.documents)
+    answer = http.post(PATH, json=asked([{"type": "image_url", "image_url": {"url": url}}]))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "fetch_failed")
+    assert len(peer.documents) == seen
+
+
+def test_a_user_is_known_by_a_hash_that_is_the_tenants_own() -> None:
+    def of(tenant: str, user: str | None) -> str:
+        visit = Visit(path=PATH, address="", tenant=Tenant(name=tenant, cache_scope=tenant))
+        return user_hash(visit, user)
+
+    assert of("acme", None) == ""
+    assert of("acme", "ann") == of("acme", "ann")
+    assert len({of("acme", "ann"), of("acme", "bob"), of("other", "ann")}) == 3
+    assert "ann" not in of("acme", "ann")
 
 
 @pytest.mark.parametrize("model", ["other", "demo-draw", "../demo", "\u202edemo\n"])
