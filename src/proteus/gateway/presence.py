@@ -90,8 +90,10 @@ class Out:
             await self.event(document)
             await self._write(b"", more=False)
         else:
-            retry = {} if retry_after_s is None else {"retry-after": str(math.ceil(retry_after_s))}
-            await self.json(document, status=status, headers=retry)
+            headers = {} if retry_after_s is None else {"retry-after": str(math.ceil(retry_after_s))}
+            if isinstance(error, Draining):  # the next request goes to who still takes some
+                headers["connection"] = "close"
+            await self.json(document, status=status, headers=headers)
         return status
 
     async def _start(self, status: int, headers: Headers) -> None:
