@@ -1,6 +1,6 @@
 """The gateway's process in front of a server, with a small program that speaks to a launcher as the gateway does.
 
-tests/server/test_serve.py asks the same of the real one.
+tests/server/test_serve.py asks what matters of the real one.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from typer.testing import CliRunner
 
 from proteus import launcher
 from proteus.cli.commands import app
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -50,3 +54,19 @@ def test_options_reach_the_launcher(
 def test_what_cannot_be_is_refused_before_anything_starts(given: dict[str, Any], wrong: list[str]) -> None:
     assert CliRunner().invoke(app, ["serve", *wrong]).exit_code == 2
     assert given == {}
+
+
+def test_a_deployment_file_without_a_gateway_is_told_in_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "deployments" / "demo.toml").read_text(encoding="utf-8").replace('"../', f'"{ROOT}/')
+    file = tmp_path / "deployment.toml"
+    file.write_text(re.sub(r"(?ms)^\[gateway\]$.*?(?=^# Pictures out)", "", text), encoding="utf-8")
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    try:
+        status = launcher.serve(file, http_port=None, grpc_port=None, metrics_port=None, gateway_port=0)
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+    assert status == 1
+    assert "has no [gateway], which --gateway-port needs" in capfd.readouterr().err

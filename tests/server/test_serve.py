@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from proteus.client import Client, ClientError
+from proteus.launcher.processes import is_alive
 
 ROOT = Path(__file__).parents[2]
 LONG: dict[str, Any] = {"n": 8, "min_tokens": 900, "max_tokens": 900}
@@ -96,17 +98,73 @@ def test_answers_that_are_open_survive_a_stop_and_new_ones_are_answered_meanwhil
     assert [line.partition(",")[0] for line in said.splitlines()] == ["draining", "stopped"]
 
 
-@pytest.mark.parametrize(("options", "signals"), [(("--drain-s", "30"), 2), ((), 1)])
-def test_a_second_signal_or_one_without_a_drain_ends_it_at_once(
-    tmp_path: Path, options: tuple[str, ...], signals: int
-) -> None:
-    with serving(tmp_path, *options) as served, Client(served.said["grpc"]) as client:
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "--drain-s", "30") as served, Client(served.said["grpc"]) as client:
         stream = client.stream("A long one", **LONG)
         next(stream)
-        for _ in range(signals):
+        for _ in range(2):
             served.process.send_signal(signal.SIGINT)
             sleep(0.3)
         with pytest.raises(ClientError):
             list(stream)
         assert served.rest().splitlines()[-1] == "stopped"
+    assert served.process.returncode == 0
+
+
+def gateway_of(served: Serving) -> tuple[str, int]:
+    """Where it listens, and its process: the child of a child that has its port on its command line."""
+    url = served.said["gateway"].split(",")[0]
+    asked = f"--port\0{url.rpartition(':')[2]}\0".encode()
+    pids = [
+        int(file.parent.name)
+        for file in Path("/proc").glob("[0-9]*/cmdline")
+        if asked in (line := read(file)) and b"guardian.py" not in line
+    ]
+    (pid,) = pids
+    return url, pid
+
+
+def read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+def has_gateway(served: Serving) -> bool:
+    try:
+        return get_json(gateway_of(served)[0], "/health/ready")[0] == 200
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def chat(url: str, **fields: Any) -> Iterator[http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    document = {"model": "demo", "messages": [{"role": "user", "content": "A long one"}], **fields}
+    connection.request("POST", "/v1/chat/completions", json.dumps(document), {"Content-Type": "application/json"})
+    try:
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def test_a_gateway_comes_back_when_it_dies_and_finishes_what_is_open_before_its_server_stops(tmp_path: Path) -> None:
+    with serving(tmp_path, "--gateway-port", "0") as served:
+        url, first = gateway_of(served)
+        assert get_json(url, "/health/ready")[0] == 200
+        os.kill(first, signal.SIGKILL)
+        assert wait_for(lambda: has_gateway(served))
+        assert gateway_of(served)[0] == url
+        pid = gateway_of(served)[1]
+        assert pid != first
+        with chat(url, stream=True, **LONG) as answer:
+            assert answer.status == 200
+            answer.readline()
+            served.process.send_signal(signal.SIGTERM)
+            lines = answer.read().split(b"\n\n")
+        assert lines[-2] == b"data: [DONE]"
+        assert b'"finish_reason":"length"' in b"".join(lines)
+        assert served.rest().splitlines()[-1] == "stopped"
+        assert not is_alive(pid)
     assert served.process.returncode == 0
