@@ -40,7 +40,12 @@ def _messages() -> Schema:
         {"type": {"const": "image_url"}, "image_url": _object({"url": url, "detail": detail}, ("url",))},
         ("type", "image_url"),
     )
-    content = {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"anyOf": [text, picture]}}]}
+    content = {
+        "anyOf": [
+            {"type": "string", "minLength": 1},
+            {"type": "array", "minItems": 1, "items": {"anyOf": [text, picture]}},
+        ]
+    }
     nothing: Mapping[str, Schema] = {
         **{name: {"type": "null"} for name in sorted(known.MESSAGE.refused)},
         **{name: {"enum": [only, None]} for name, only in known.MESSAGE.neutral.items()},
