@@ -47,6 +47,14 @@ class GatewayPools(Section):
     picture: Servers = Field(description="requests with pictures")
     draw: Servers = Field(description="requests to draw")
 
+    @model_validator(mode="after")
+    def one_server_has_one_health(self) -> GatewayPools:
+        health_of: dict[str, str] = {}
+        for server in (one for _, servers in self.named() for one in servers if one.health is not None):
+            if health_of.setdefault(server.grpc, str(server.health)) != server.health:
+                raise ValueError(f"{server.grpc} has two addresses for its health; give one in all pools")
+        return self
+
     def named(self) -> tuple[tuple[PoolName, list[ServerAddress]], ...]:
         return ("text", self.text), ("picture", self.picture), ("draw", self.draw)
 

@@ -18,7 +18,7 @@ from proteus.gateway.errors import AnswerTimeout, Draining
 from proteus.gateway.router import Router, cost_of
 from proteus.gateway.servers import WHOLE
 from proteus.limits import Resources
-from tests.client.peer import REFUSAL, Peer, event
+from tests.client.peer import REFUSAL, REPORT, Peer, event
 from tests.gateway.routing import (
     HUGE_PICTURE,
     ScriptedPeer,
@@ -252,26 +252,21 @@ def test_the_door_that_draws_is_not_told_when_it_was_sent_for_it_would_refuse_th
     assert asyncio.run(scenario()) == [None]
 
 
-def test_a_large_answer_is_not_held_back_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "HELD_BYTES", 100)
-
+@pytest.mark.parametrize(("room_bytes", "is_held"), [(10**6, True), (0, False)])
+def test_a_whole_answer_is_held_back_to_its_end_where_there_is_room(room_bytes: int, is_held: bool) -> None:
     async def scenario() -> None:
         with peers(1) as (peer,):
+            peer.script = lambda *_: iter([event("half ", (1,)), event("", (2,), REPORT)])
             async with routing(peer.url) as router:
-                messages = router.messages(visit(), order("never end", whole=True))
-                async with asyncio.timeout(0.2), aclosing(messages):
+                sent = sending.messages_of(router.servers_of("text")[0], order(), timeout_s=5, traceparent="")
+                room = sending.HoldingRoom(room_bytes)
+                async with aclosing(sent), aclosing(sending.held_back(sent, room)) as messages:
                     await anext(messages)
+                    assert (room.left_bytes < room_bytes) is is_held
+                    assert len([message async for message in messages]) == 1
+                assert room.left_bytes == room_bytes
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(scenario())  # one message of less than 100 bytes: held back
-    monkeypatch.setattr(sending, "HELD_BYTES", 10)
-
-    async def again() -> list[Any]:
-        with peers(1) as (peer,):
-            async with routing(peer.url) as router:
-                return await answer(router, order(whole=True))
-
-    assert text_of(asyncio.run(again())) == "one two three "
+    asyncio.run(scenario())
 
 
 def test_who_leaves_stops_the_request_and_nothing_is_left() -> None:

@@ -9,13 +9,14 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from proteus import lookup
 from proteus.errors import Unavailable
 from proteus.gateway import pools, servers
 from proteus.gateway.router import Router
 from proteus.launcher.health import HealthServer
-from proteus.limits_gateway import LightModel, ServerAddress
+from proteus.limits_gateway import GatewayPools, LightModel, ServerAddress
 from tests.client.peer import Peer
 from tests.gateway.routing import QUICK, ScriptedPeer, answer, breaks, drawing, order, peers, routing, visit
 from tests.gateway.running import in_front_of
@@ -270,6 +271,12 @@ def test_the_light_model_has_servers_of_its_own() -> None:
             return [{full.url: "full", light.url: "light"}[on.server] for on in visits]
 
     assert asyncio.run(scenario()) == ["full", "light", "full"]
+
+
+def test_a_server_with_two_addresses_for_its_health_is_refused() -> None:
+    one, other = ({"grpc": "a:1", "health": health} for health in ("a:2", "a:3"))
+    with pytest.raises(ValidationError, match="a:1 has two addresses for its health"):
+        GatewayPools.model_validate({"text": [one], "picture": [one], "draw": [other]})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -19,6 +19,7 @@ from proteus.gateway.pools import Pools
 from proteus.gateway.sending import (
     AnsweredUnavailable,
     Broke,
+    HoldingRoom,
     ServerFailed,
     WasFull,
     held_back,
@@ -43,6 +44,7 @@ class Router:
         self._routing = settings.routing
         self._capacities = capacities_of(deployment)
         self._pools = Pools(settings, [door for door, there in DOORS_OF.items() if there(deployment)])
+        self._room = HoldingRoom()
         self._retries: Counter[str] = Counter()
         self._turns = 0
         self._open = 0
@@ -130,7 +132,7 @@ class Router:
         _address(order, document)
         with server.busy(pool_of(order), cost_of(order.resources, self._capacities[order.door])):
             sent = messages_of(server, order, timeout_s=left_s, traceparent=visit.traceparent)
-            async with aclosing(sent), aclosing(held_back(sent) if order.whole else sent) as messages:
+            async with aclosing(sent), aclosing(held_back(sent, self._room) if order.whole else sent) as messages:
                 async for message in messages:
                     yield message
 

@@ -19,7 +19,7 @@ from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.order import Order
 from proteus.gateway.servers import TritonServer
 
-HELD_BYTES = 16 * 2**20  # of an answer that is sent in one piece; a larger one comes as it is made
+HELD_BYTES = 128 * 2**20  # of answers that are sent in one piece; what is more comes as it is made
 ASK_AGAIN = "ask again in some seconds"
 
 log = logging.getLogger(__name__)
@@ -70,19 +70,32 @@ async def messages_of(
         call.cancel()  # no effect on a stream that has ended
 
 
-async def held_back(messages: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-    """None before the last has come, so that a server may fail up to the end; of a large answer, before HELD_BYTES."""
+class HoldingRoom:
+    """For answers that are held back, of all requests together."""
+
+    def __init__(self, left_bytes: int = HELD_BYTES) -> None:
+        self.left_bytes = left_bytes
+
+
+async def held_back(messages: AsyncIterator[Any], room: HoldingRoom) -> AsyncGenerator[Any, None]:
+    """None before the last has come, so that a server may fail up to the end; earlier, where there is no room."""
     held: list[Any] = []
     held_bytes = 0
-    async for message in messages:
-        held.append(message)
-        held_bytes += message.ByteSize()
-        if held_bytes > HELD_BYTES:
-            for one in held:
-                yield one
-            held = []
-    for one in held:
-        yield one
+    try:
+        async for message in messages:
+            size_bytes = message.ByteSize()
+            held.append(message)
+            held_bytes += size_bytes
+            room.left_bytes -= size_bytes
+            if room.left_bytes < 0:
+                room.left_bytes += held_bytes
+                given, held, held_bytes = held, [], 0
+                for one in given:
+                    yield one
+        for one in held:
+            yield one
+    finally:
+        room.left_bytes += held_bytes
 
 
 def _has_report(response: Any) -> bool:
