@@ -14,7 +14,7 @@ from proteus.client.errors import ClientError, ServerError
 from proteus.client.response import AnswerBuilder
 from proteus.errors import DeadlineExceeded, ProteusError, QueueFull, Unavailable
 from proteus.gateway import sending
-from proteus.gateway.errors import AnswerTimeout, Draining
+from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.router import Router, cost_of
 from proteus.gateway.servers import WHOLE
 from proteus.limits import Resources
@@ -313,23 +313,6 @@ def test_a_server_that_answers_unavailable_comes_after_all_others_but_is_not_tak
     asyncio.run(scenario())
 
 
-def test_a_drain_takes_nothing_new_and_waits_for_what_is_open() -> None:
-    async def scenario() -> None:
-        with peers(1) as (peer,):
-            async with routing(peer.url) as router:
-                messages = router.messages(visit(), order("never end"))
-                await anext(messages)
-                draining = asyncio.create_task(router.drain())
-                await asyncio.sleep(0)
-                with pytest.raises(Draining):
-                    await answer(router, order())
-                assert not draining.done()
-                await messages.aclose()
-                await asyncio.wait_for(draining, 5)
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize(
     ("sent", "passed_on"),
     [
@@ -370,6 +353,5 @@ def test_a_storm_of_leavers_and_failures_leaves_nothing_behind() -> None:
             async with routing(*(peer.url for peer in two)) as router:
                 await asyncio.gather(*(one(router, number) for number in range(40)))
                 assert not any(each.outstanding_cost or each.outstanding_requests for each in router.figures())
-                await asyncio.wait_for(router.drain(), 5)
 
     asyncio.run(scenario())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -13,7 +12,6 @@ from proteus.client.wire import Model, replace_field, stamp
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.errors import DeadlineExceeded, Unavailable
-from proteus.gateway.errors import Draining
 from proteus.gateway.order import Order, Visit
 from proteus.gateway.pools import Pools
 from proteus.gateway.sending import (
@@ -47,23 +45,13 @@ class Router:
         self._room = HoldingRoom()
         self._retries: Counter[str] = Counter()
         self._turns = 0
-        self._open = 0
-        self._draining = False
-        self._nothing_open = asyncio.Event()
-        self._nothing_open.set()
 
     async def start(self) -> None:
         """Ends when every server was asked once whether it is ready."""
         await self._pools.start()
 
-    async def drain(self) -> None:
-        """Nothing new is begun; ends when nothing is open."""
-        self._draining = True
-        await self._nothing_open.wait()
-
     async def close(self) -> None:
         """At once, whatever is open."""
-        self._draining = True
         await self._pools.close()
 
     def servers_of(self, pool: RoutedPool) -> tuple[TritonServer, ...]:
@@ -87,20 +75,6 @@ class Router:
         Raises ProteusError or ClientError. What the caller was given is taken for sent to the client: from then on no
         other server is asked. Of an order that is `whole`, nothing is given before the report is there.
         """
-        if self._draining:
-            raise Draining("the gateway is stopping", fix="try again in 1.0 s")
-        self._open += 1
-        self._nothing_open.clear()
-        try:
-            async with aclosing(self._tries(visit, order)) as messages:
-                async for message in messages:
-                    yield message
-        finally:
-            self._open -= 1
-            if not self._open:
-                self._nothing_open.set()
-
-    async def _tries(self, visit: Visit, order: Order) -> AsyncGenerator[Any, None]:
         document = order.message.raw_input_contents[0]
         tried: list[TritonServer] = []
         failures: list[ServerFailed] = []
