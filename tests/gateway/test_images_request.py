@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from proteus.gateway.models import Models
 from proteus.gateway.order import Tenant, Visit
 from tests.gateway.running import DEMO
 
+PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 OPENAI = [*ImageGenerateParamsBase.__annotations__, *ImageGenerateParamsStreaming.__annotations__]
 ASKED = {"model": "demo-draw", "prompt": "a red circle"}
 REFUSED_VALUES = [
@@ -86,6 +88,11 @@ def test_every_field_of_openai_has_its_place(name: str) -> None:
 def test_the_schema_tells_of_every_field_that_is_taken() -> None:
     schema = REQUEST["requestBody"]["content"]["application/json"]["schema"]
     assert set(schema["properties"]) == FIELDS.served | set(FIELDS.neutral)
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS.served | set(FIELDS.neutral) | FIELDS.refused))
+def test_the_page_tells_of_every_field(name: str) -> None:
+    assert f"`{name}`" in PAGE.partition("## Drawing")[2].partition("\n## ")[0]
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED_VALUES)

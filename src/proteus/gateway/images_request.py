@@ -15,12 +15,12 @@ from proteus.door.document import Part, check
 from proteus.door.draw_request import DrawRequest
 from proteus.errors import InvalidRequest
 from proteus.gateway.artist import Artist
+from proteus.gateway.chat_fields import MAX_USER_CHARS
 from proteus.gateway.errors import UnsupportedField
 from proteus.gateway.fields import Fields, written, wrong
 from proteus.limits import DrawLimits, shown
 
 MAX_PARTIAL_IMAGES = 3
-MAX_USER_CHARS, MAX_IDENTIFIER_CHARS = 128, 64  # as OpenAI has them
 LOSSLESS_QUALITY = 100
 # Fields that `draw` has by the same name: two of OpenAI's, the others ours.
 SAME = (
@@ -68,7 +68,7 @@ class _Asked(Part):
     partial_images: Annotated[int, Field(ge=0, le=MAX_PARTIAL_IMAGES)] = 0
     service_tier: Literal["auto", "default", "flex"] = "auto"
     user: Annotated[str, Field(max_length=MAX_USER_CHARS)] | None = None
-    safety_identifier: Annotated[str, Field(max_length=MAX_IDENTIFIER_CHARS)] | None = None
+    safety_identifier: Annotated[str, Field(max_length=MAX_USER_CHARS)] | None = None
 
 
 class ImagesRequest:

@@ -6,7 +6,8 @@ from typing import get_args
 
 from proteus.door.document import MAX_WHOLE
 from proteus.door.draw_request import MAX_FIRST_INDEX
-from proteus.gateway.images_request import BACKGROUNDS, MAX_IDENTIFIER_CHARS, MAX_PARTIAL_IMAGES, MAX_USER_CHARS
+from proteus.gateway.chat_fields import MAX_USER_CHARS
+from proteus.gateway.images_request import BACKGROUNDS, MAX_PARTIAL_IMAGES
 from proteus.gateway.openapi import OPEN, Schema, answers, body
 from proteus.limits import DrawnFormat, PreviewBy, SamplerName
 
@@ -38,7 +39,7 @@ _FIELDS: Schema = {
     ),
     "service_tier": _one_of("`flex` can wait", "auto", "default", "flex"),
     "user": _optional("string", "whom you ask for", maxLength=MAX_USER_CHARS),
-    "safety_identifier": _optional("string", "whom you ask for; goes before `user`", maxLength=MAX_IDENTIFIER_CHARS),
+    "safety_identifier": _optional("string", "whom you ask for; goes before `user`", maxLength=MAX_USER_CHARS),
     "seed": _optional("integer", "draws the same picture again", minimum=0, exclusiveMaximum=MAX_WHOLE),
     "steps": _optional("integer", "denoise steps", minimum=1),
     "guidance": _optional("number", "1 is none, and costs half", minimum=1),
