@@ -6,7 +6,7 @@ import hashlib
 from asyncio import to_thread
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from proteus.client.response import AnswerBuilder
@@ -36,6 +36,7 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     with visit.watch.stage("plan"):
         # The pictures are copied into the message: megabytes are, while others go on.
         order = reading.order(visit) if len(body) <= LARGE_BYTES else await to_thread(reading.order, visit)
+    order = replace(order, whole=not wish.stream)
     told = ChatAnswer(wish, visit.request_id, order.model, revision=reading.revision)
     builder, held = AnswerBuilder(), gateway.moderation.held(visit)
     async with aclosing(gateway.passage.messages(visit, order)) as messages:
