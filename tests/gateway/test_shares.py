@@ -73,8 +73,7 @@ class Hall:
         held_s: float = 1.0,
         ends: Callable[[], Awaitable[None]] | None = None,
         **amounts: int,
-    ) -> float:
-        """The ms it waited."""
+    ) -> None:
         visit = Visit(path="/", address="")
         order = order_of(visit, tenant, pool, weight, latency_class, deadline_s, amounts or {"requests": 1})
         async with self.shares.turn(visit, order):
@@ -86,7 +85,6 @@ class Hall:
                 await (asyncio.sleep(held_s) if ends is None else ends())
             finally:
                 self.inside.remove(order.resources)
-        return visit.watch.ms("queue")
 
     def check_empty(self) -> None:
         assert not any(self.shares.figures().values())

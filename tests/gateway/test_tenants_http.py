@@ -144,6 +144,18 @@ def test_a_budget_that_is_used_up_says_so(small: Running) -> None:
     assert small.gateway.budgets.figures()["rated", "requests"] == 1
 
 
+@pytest.mark.parametrize(
+    "headers", [{}, {"authorization": "Bearer pk-wrong"}, {"authorization": f"Bearer {new_key()}"}]
+)
+def test_without_a_known_key_the_way_to_give_one_is_told(headers: dict[str, str], small: Running) -> None:
+    answer = httpx.post(f"{small.url}/v1/chat/completions", content=b"{}", headers=headers)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert (answer.json()["error"]["code"], answer.json()["error"]["type"]) == (
+        "invalid_api_key",
+        "authentication_error",
+    )
+
+
 def test_the_refusal_says_when_to_come_back(small: Running) -> None:
     headers: dict[str, Any] = {"authorization": f"Bearer {KEYS['rated']}"}
     body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}

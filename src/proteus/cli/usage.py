@@ -100,9 +100,9 @@ def summed(files: Iterable[Path], by: By) -> tuple[dict[str, Sum], int]:
 
 
 def table_of(sums: Mapping[str, Sum], by: By) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column(by.value, overflow="fold")
-    for column in ("requests", "served", *COLUMNS):
+    for column in ("asked", "served", *COLUMNS):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("price", justify="right", no_wrap=True)
     for name, one in sums.items():

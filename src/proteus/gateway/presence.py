@@ -91,6 +91,8 @@ class Out:
             await self._write(b"", more=False)
         else:
             headers = {} if retry_after_s is None else {"retry-after": str(math.ceil(retry_after_s))}
+            if isinstance(error, InvalidKey):
+                headers["www-authenticate"] = "Bearer"
             if isinstance(error, Draining):  # the next request goes to who still takes some
                 headers["connection"] = "close"
             await self.json(document, status=status, headers=headers)
