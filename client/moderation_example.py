@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=9000)
     args = parser.parse_args()
     with server(args.port, dict(args.refuse), args.blur_above) as running:
-        print(f"checks at http://127.0.0.1:{running.server_port}/check")
+        print(f"checks at http://127.0.0.1:{running.server_port}/check", flush=True)
         running.serve_forever()
 
 

@@ -209,6 +209,24 @@ def test_too_many_at_once_are_refused_whatever_else_fails(peer: Peer, on_failure
     assert set(answers) == {429, 503 if on_failure == "refuse" else 200}
 
 
+def test_a_client_that_leaves_gives_its_place_back(peer: Peer) -> None:
+    before = len(peer.requests)
+    with (
+        endpoint(b"", ends=False) as there,
+        gateway(peer, url=there.url, timeout_ms=60_000, max_at_once=1) as (http, one),
+    ):
+        with pytest.raises(httpx.ReadTimeout):
+            http.post(CHAT, json=asked("x"), timeout=0.5)
+        places = one.gateway.moderation._free
+        end = threading.Event()
+        for _ in range(1_000):
+            if not places.locked():
+                break
+            end.wait(0.01)
+        assert not places.locked()
+    assert len(peer.requests) == before
+
+
 def test_a_python_check_is_an_entry_point(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "checks.py").write_text(
         "from proteus.gateway.moderation_subject import Verdict\n"

@@ -49,6 +49,8 @@ class Blurring:
         return await self._in_thread(lambda: _drawn(picture))
 
     async def close(self) -> None:
+        if self._worker is not None:
+            self._worker.process.kill()  # what the thread waits for ends with it
         await self._in_thread(self._end)
         self._thread.shutdown()
 
@@ -67,7 +69,7 @@ class Blurring:
         return file.getvalue()
 
     def _colours(self, data: bytes, size_px: Size) -> npt.NDArray[np.uint8]:
-        worker = self._worker = self._worker or self._start()
+        worker = self._worker or self._start()
         try:
             pixels = worker.decode(data, size_px, (size_px[1], size_px[0], 3), self._limits)
         except WorkerFailed as failed:
@@ -76,11 +78,11 @@ class Blurring:
         return np.nan_to_num(pixels, nan=0.0, posinf=0.0, neginf=0.0).clip(0, 255).astype(np.uint8)
 
     def _start(self) -> Worker:
-        worker = Worker.start(self._command)
+        self._worker = worker = Worker.start(self._command)
         try:
             worker.wait_until_ready()
         except (OSError, EOFError) as error:
-            worker.end()
+            self._end()
             raise Unavailable("the process that blurs pictures did not start", fix="try again later") from error
         return worker
 
