@@ -13,13 +13,14 @@ from typing import Any
 
 import panels_door
 import panels_engines
+import panels_gateway
 import panels_machine
 from series import Panel
 
 HERE = Path(__file__).parent
 COLUMNS, WIDTH, HEIGHT = 3, 8, 8
 DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
-ROWS = {**panels_door.ROWS, **panels_engines.ROWS, **panels_machine.ROWS}
+ROWS = {**panels_gateway.ROWS, **panels_door.ROWS, **panels_engines.ROWS, **panels_machine.ROWS}
 MODALITY = ("proteus_stage_seconds_count", "")
 
 
@@ -28,7 +29,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "uid": "proteus",
         "title": "Proteus",
-        "description": "Stages, admission, engines, caches and machines of Proteus. docs/docker.md lists the panels.",
+        "description": "Gateway, tenants, stages, admission, engines, caches, machines. docs/docker.md lists the panels.",
         "tags": ["proteus", "triton"],
         "schemaVersion": 39,
         "version": 1,

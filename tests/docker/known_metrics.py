@@ -5,13 +5,17 @@ Ours are read from the code that declares them, so that a renamed metric fails w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
 import promql_parser as promql
 
+from proteus.deployment import Deployment
 from proteus.door.observed import HISTOGRAMS
+from proteus.gateway.gateway import Gateway
+from proteus.gateway.order import Visit
 
 SOURCE = Path(__file__).parents[2] / "src" / "proteus"
 SCRAPED = frozenset({"job", "instance"})  # labels that a scrape adds
@@ -52,9 +56,29 @@ def declared() -> dict[str, frozenset[str]]:
     return {row.name: frozenset({row.label} - {""}) for row in rows}
 
 
+@functools.cache
+def of_gateways() -> Mapping[str, frozenset[str]]:
+    """Series of a gateway's operations port, asked of one that serves nobody."""
+    deployment = Deployment.load(SOURCE.parents[1] / "deployments" / "demo.toml")
+    settings = deployment.gateway.model_copy(update={"metering": None}) if deployment.gateway else None
+    gateway = Gateway(deployment.model_copy(update={"gateway": settings}))
+    visit = Visit(path="/", address="")
+    with visit.watch.stage("receive"):
+        gateway.metrics.ended(visit)
+    gateway.metrics.ended(visit)
+    series: dict[str, frozenset[str]] = {}
+    for family in gateway.metrics.registry.collect():
+        for sample in family.samples:
+            series[sample.name] = frozenset(sample.labels)
+        if not family.samples:
+            name = family.name + ("_total" if family.type == "counter" else "")
+            series[name] = frozenset(family._labelnames)  # type: ignore[attr-defined]
+    return series
+
+
 def known() -> dict[str, frozenset[str]]:
     """Name of each series and its labels, those of the scrape left out."""
-    series = {**declared(), **TRITON, **TRITON_ON_GPU, **PROMETHEUS}
+    series = {**declared(), **TRITON, **TRITON_ON_GPU, **PROMETHEUS, **of_gateways()}
     for histogram in HISTOGRAMS:
         labels = frozenset(histogram.labels)
         series |= {f"{histogram.name}_sum": labels, f"{histogram.name}_count": labels}

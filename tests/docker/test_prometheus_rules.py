@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from proteus.cli.gateway import METRICS_PORT
+from proteus.gateway.errors import STATUS_OF
 from tests.docker.known_metrics import known, selectors, wrong_in
 from tests.docker.scripts import DOCKER, ROOT
 
@@ -52,6 +53,13 @@ def test_what_a_summary_names_is_a_label_that_is_left(alert: dict[str, Any]) -> 
 def test_the_page_tells_what_to_do_about_an_alert(alert: dict[str, Any]) -> None:
     page = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| `{alert['alert']}` \| .+ \| .+ \|$", page, re.MULTILINE)
+
+
+def test_the_share_of_faults_is_that_of_every_answer_with_a_status_from_500_on() -> None:
+    (alert,) = (alert for alert in ALERTS if alert["alert"] == "ProteusGatewayFaults")
+    (outcomes,) = re.findall(r'outcome=~"([\w|]+)"', alert["expr"])
+    never_sent = {"cannot_listen", "launch_failed"}  # told to who starts something
+    assert set(outcomes.split("|")) == {code for code, status in STATUS_OF.items() if status >= 500} - never_sent
 
 
 def test_alerts_have_names_of_their_own() -> None:
