@@ -147,6 +147,29 @@ def test_one_question_without_an_answer_is_not_the_end_and_two_are(monkeypatch: 
     asyncio.run(scenario())
 
 
+def test_what_a_server_has_that_gives_no_sign_of_life_is_asked_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = servers.ask_triton
+
+    async def scenario() -> None:
+        with peers(2) as (silent, good):
+            async with routing(silent.url, good.url, health_timeout_ms=50) as router:
+                silent.script = lambda *_: iter(lambda: silent.cancelled.wait(20) and None, None)
+                answering = asyncio.create_task(answer(router, order(whole=True)))
+                await until(lambda: silent.asked() == 1)
+                assert not answering.done()
+                (stub,) = (one.stub for one in router.servers_of("text") if one.address == silent.url)
+
+                async def ask(asked: Any, *more: Any) -> Any:
+                    return await (asyncio.sleep(60) if asked is stub else really(asked, *more))
+
+                monkeypatch.setattr(servers, "LOST_S", 0.1)
+                monkeypatch.setattr(servers, "ask_triton", ask)
+                assert len(await asyncio.wait_for(answering, WAIT_S)) == 4
+                assert router.retries() == {silent.url: 1}
+
+    asyncio.run(scenario())
+
+
 def test_a_question_that_fails_in_an_unknown_way_takes_the_server_out_and_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -53,21 +54,32 @@ async def messages_of(
     call = server.stub.ModelStreamInfer(iter([order.message]), timeout=timeout_s, metadata=metadata)
     has_ended = False
     try:
-        async for message in call:
-            if message.error_message:
-                has_ended = True
-                raise _told(message.error_message, order.door, server.address)
-            has_ended = _has_report(message.infer_response)
-            yield message
-            if has_ended:
-                return
+        with server.calling(call):
+            async for message in call:
+                server.heard()
+                if message.error_message:
+                    has_ended = True
+                    raise _told(message.error_message, order.door, server.address)
+                has_ended = _has_report(message.infer_response)
+                yield message
+                if has_ended:
+                    return
         raise Broke(_went_away())
     except grpc.RpcError as error:
         raise _broken(error, server.address) from None
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        raise Broke(_went_away()) from None  # the call alone was: the server gave no sign of life
     finally:
         if not has_ended:
             server.stop(order.door, order.request_id, order.tenant.cache_scope, order.tenant.name)
         call.cancel()  # no effect on a stream that has ended
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
 
 
 class HoldingRoom:

@@ -29,6 +29,7 @@ LOOK_S = 0.02  # between two looks at a connection that is being made
 PAUSE_S = 0.05  # at least, between two questions to a server
 STOP_S = 2.0  # that a server may take to hear of a stop
 JITTER = 0.1  # of the interval: gateways that were started together do not ask together
+LOST_S = 30.0  # without any sign of life: what it has is taken for lost
 MISSES = 2  # questions in a row without an answer: a server that is only busy is not taken for dead
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class TritonServer:
         self._doubtful_until_s = 0.0
         self._ask_now = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
+        self._calls: set[Any] = set()
+        self._heard_s = time.monotonic()
         self._stops: set[asyncio.Task[None]] = set()
         self._closing = False
         self._nothing_open = asyncio.Event()
@@ -100,6 +103,20 @@ class TritonServer:
             if not self._requests.total():
                 self._nothing_open.set()
 
+    @contextmanager
+    def calling(self, call: Any) -> Iterator[None]:
+        """The call is cancelled when there is no sign of life: its connection may look well for minutes."""
+        self._calls.add(call)
+        self.heard()
+        try:
+            yield
+        finally:
+            self._calls.discard(call)
+
+    def heard(self) -> None:
+        """It lives: a message came."""
+        self._heard_s = time.monotonic()
+
     def broke(self, breaks: int) -> None:
         """The connection of what was sent after so many breaks; streams that break together break it once."""
         if breaks == self._breaks:
@@ -128,6 +145,7 @@ class TritonServer:
         try:
             async with asyncio.timeout(timeout_s):
                 told = await self._ask(timeout_s)
+            self.heard()
         except (TimeoutError, OSError) as error:
             missed = isinstance(error, TimeoutError)
         except grpc.RpcError as error:
@@ -137,6 +155,9 @@ class TritonServer:
             return  # said before it broke
         if not missed or self._misses >= MISSES:
             self._now(told)
+        if time.monotonic() - self._heard_s > LOST_S:
+            for call in self._calls:
+                call.cancel()
 
     def watch(self) -> None:
         """From now on, until it is closed."""
@@ -160,7 +181,7 @@ class TritonServer:
 
     async def close(self) -> None:
         """At once, whatever is under way; stops that were begun are told first."""
-        self._closing = True
+        self._closing, self._up = True, False
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
