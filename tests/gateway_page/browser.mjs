@@ -2,12 +2,13 @@
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
-import { basename } from "node:path";
+import { basename, join } from "node:path";
+import { after, before, test } from "node:test";
 
 import chromium from "@sparticuz/chromium";
 import { chromium as playwright } from "playwright-core";
 
-// Not the arguments of @sparticuz/chromium: one process ends with its first context, and its pages have no web security.
+// Not those of @sparticuz/chromium: its one process ends with its first context, and has no web security.
 const ARGUMENTS = [
   "--headless=shell",
   "--no-sandbox",
@@ -20,13 +21,23 @@ const ARGUMENTS = [
   "--disable-sync",
 ];
 
-export async function launch() {
+export const { GATEWAY_URL, KEYED_URL, KEYED_KEY, METRICS_URL, PICTURES, SCREENSHOTS } = process.env;
+export const picture = (name) => join(PICTURES, name);
+
+async function launch() {
   const executablePath = await chromium.executablePath();
   return playwright.launch({ executablePath, args: ARGUMENTS, headless: true });
 }
 
+let browser;
+
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
 /** A page of its own, and what it must not have done: said in the console, broken the policy, gone elsewhere. */
-export async function open(browser, url, { key = null, ...options } = {}) {
+async function open(browser, url, { key = null, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 }, ...options });
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
   const page = await context.newPage();
@@ -39,8 +50,8 @@ export async function open(browser, url, { key = null, ...options } = {}) {
     }
   });
   page.on("request", (request) => {
-    const asked = new URL(request.url());
-    if (!["blob:", "data:"].includes(asked.protocol) && asked.origin !== url) faults.push(`elsewhere: ${request.url()}`);
+    const { protocol, origin } = new URL(request.url());
+    if (!["blob:", "data:"].includes(protocol) && origin !== url) faults.push(`elsewhere: ${request.url()}`);
   });
   await page.addInitScript(() => {
     document.addEventListener("securitypolicyviolation", (event) => {
@@ -55,6 +66,45 @@ export async function open(browser, url, { key = null, ...options } = {}) {
   }
   await page.waitForFunction(() => document.getElementById("limits-said").childElementCount > 0);
   return { page, context, faults };
+}
+
+/** A test on a page of its own, which must not have said anything, broken its policy or gone elsewhere. */
+export function onPage(name, body, { url = GATEWAY_URL, ...options } = {}) {
+  test(name, { timeout: 60_000 }, async () => {
+    const { page, context, faults } = await open(browser, url, options);
+    try {
+      await body(page, context);
+      assert.deepEqual(faults, []);
+    } finally {
+      await context.close();
+    }
+  });
+}
+
+export async function screenshot(page, name) {
+  if (SCREENSHOTS) await page.screenshot({ path: join(SCREENSHOTS, `page_${name}.png`) });
+}
+
+export async function post(path, document, url = GATEWAY_URL) {
+  const headers = { "content-type": "application/json" };
+  const response = await fetch(`${url}${path}`, { method: "POST", headers, body: JSON.stringify(document) });
+  assert.equal(response.status, 200, await response.clone().text());
+  return response.json();
+}
+
+export async function gauge(name) {
+  const text = await (await fetch(METRICS_URL)).text();
+  const lines = text.split("\n").filter((line) => line.startsWith(name));
+  assert.notEqual(lines.length, 0, name);
+  return lines.reduce((sum, line) => sum + Number(line.split(" ").pop()), 0);
+}
+
+export async function eventually(what, read, wanted) {
+  for (let tries = 0; tries < 50; tries++) {
+    if ((await read()) === wanted) return;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  assert.equal(await read(), wanted, what);
 }
 
 /** Files as a drag or the clipboard carries them, of the given paths. */

@@ -102,7 +102,7 @@ function walk(event, segments) {
 }
 
 function rowsOf({ proteus = {}, usage = {}, firstMs, drawn }) {
-  const { auto, price, ttft_ms: ttftMs, media = [] } = proteus;
+  const { auto, price, ttft_ms: ttftMs, media = [], moderation } = proteus;
   const details = usage.prompt_tokens_details ?? {};
   const used = drawn
     ? drawnUse(proteus)
@@ -116,6 +116,7 @@ function rowsOf({ proteus = {}, usage = {}, firstMs, drawn }) {
     ["First token", ttftMs ? `${milliseconds(ttftMs)} at the server, ${milliseconds(firstMs)} here` : null],
     ...used,
     ["Pictures", grouped(media.map(mediaWords)).join("; ")],
+    ["Checked", moderation && Object.entries(moderation).map(checkWords).join("; ")],
     ["Price", price && priceWords(price)],
     ["Request", proteus.request_id],
   ].map(([term, value]) => [term, value || null]);
@@ -135,6 +136,10 @@ function promptWords(tokens, { cached_tokens: cached, text_tokens: text, image_t
 
 function mediaWords({ bucket, tier, downscaled, visual_tokens: tokens }) {
   return `${many(tokens, "token")}, bucket ${bucket}, tier ${tier}${downscaled ? ", made smaller" : ""}`;
+}
+
+function checkWords([when, { verdict, category }]) {
+  return `${when}: ${verdict}${category ? ` (${category})` : ""}`;
 }
 
 /** Equal ones once, with how many there are. */
