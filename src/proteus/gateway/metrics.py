@@ -40,7 +40,7 @@ class Metrics:
     """Of one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
-        disable_created_metrics()  # a line of each series that says when it began
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a line of each series that says when it began
         self.registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(
             f"{PREFIX}requests",
