@@ -210,6 +210,30 @@ def test_what_comes_after_a_torn_line_begins_a_line(tmp_path: Path) -> None:
     assert torn == '{"time": "20' and json.loads(whole)["tenant"] == "acme"
 
 
+def test_a_part_that_the_disk_took_is_a_torn_line_and_what_comes_later_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, left = os.write, [10]
+
+    def nearly_full(fd: int, content: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken, left[0] = min(left[0], len(content)), max(0, left[0] - len(content))
+        return write(fd, content[:taken])
+
+    monkeypatch.setattr(os, "write", nearly_full)
+    files = files_of(tmp_path)
+    files.add(b'{"a": "long enough"}\n')
+    with pytest.raises(OSError, match="No space"):
+        files.flush()
+    files.forget()
+    left[0] = 1000
+    files.add(b"{}\n")
+    files.close()
+    assert (tmp_path / "log" / "meter.jsonl").read_bytes() == b'{"a": "lon\n{}\n'
+    assert files.num_lines == 1
+
+
 class FullDisk:
     """`os.write`, once told to, fails as a full disk does."""
 

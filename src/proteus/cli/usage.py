@@ -52,7 +52,7 @@ class Sum:
         self.requests += 1
         self.served += line["outcome"] == SERVED
         self.outcomes[line["outcome"]] += 1
-        self.usage.update({name: line["usage"].get(name, 0) for name in SUMMED})
+        self.usage.update({name: _counted(line["usage"].get(name, 0)) for name in SUMMED})
         price = line["price"]
         self.prices[price["currency"]] = self.prices.get(price["currency"], Decimal()) + price["amount"]
 
@@ -124,6 +124,12 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
                 yield from (line for line in lines if line.strip())
         except OSError as error:
             raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _counted(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError("no number of anything")
+    return value
 
 
 def _whole(digits: str) -> int:

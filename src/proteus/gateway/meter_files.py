@@ -29,6 +29,7 @@ class MeterFiles:
         self._size = 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
+        self.num_lines = 0  # written
 
     def open(self) -> None:
         if self._fd is not None and self._has_the_name(self._fd):
@@ -53,12 +54,13 @@ class MeterFiles:
         if not self._waiting:
             return
         self.open()
-        content = b"".join(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
-        written = os.write(self._opened(), content)
-        self._size += written
+        fd, content = self._opened(), b"".join(self._waiting)
+        written = os.write(fd, content)
         if written < len(content):  # a full disk takes a part, and tells why not the rest
-            self._size += os.write(self._opened(), content[written:])
+            os.write(fd, content[written:])
+        self.num_lines += len(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        self._size = os.fstat(fd).st_size  # other gateways write, too
 
     def forget(self) -> None:
         """What could not be written."""

@@ -39,7 +39,7 @@ class Metering:
         self._thread: threading.Thread | None = None
         self._usage: Counter[tuple[str, str]] = Counter()  # (tenant, resource) -> used
         self._price: dict[str, float] = {}  # tenant -> of what was used
-        self._written = self._errors = 0
+        self._errors = 0
         self._is_failing = False
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class Metering:
             self._lost(1, "its queue is full")
 
     def figures(self) -> Mapping[str, int]:
-        return {"lines": self._written, "errors": self._errors}
+        return {"lines": 0 if self._files is None else self._files.num_lines, "errors": self._errors}
 
     def usage(self) -> Mapping[tuple[str, str], int]:
         """(tenant, resource) -> used since the start."""
@@ -118,17 +118,18 @@ class Metering:
         return lines
 
     def _write(self, lines: list[Mapping[str, Any]]) -> None:
-        if self._files is None or not lines:
+        files = self._files
+        if files is None or not lines:
             return
+        before = files.num_lines
         try:
             for line in lines:
-                self._files.add(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            self._files.flush()
+                files.add(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            files.flush()
         except OSError as error:
-            self._files.forget()
-            self._lost(len(lines), str(error))
+            files.forget()
+            self._lost(len(lines) - (files.num_lines - before), str(error))
         else:
-            self._written += len(lines)
             if self._is_failing:
                 log.warning("metering: lines are written again")
             self._is_failing = False
