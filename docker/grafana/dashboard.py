@@ -29,7 +29,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "uid": "proteus",
         "title": "Proteus",
-        "description": "Gateway, tenants, stages, admission, engines, caches, machines. docs/docker.md lists the panels.",
+        "description": "Gateway, tenants, stages, admission, engines, caches, machines. docs/docker.md lists all.",
         "tags": ["proteus", "triton"],
         "schemaVersion": 39,
         "version": 1,
