@@ -44,8 +44,7 @@ class Pools:
             self._following.cancel()
         for retiring in self._retiring:
             retiring.cancel()
-        servers = [*self._servers.values(), *self._retiring.values()]
-        await asyncio.gather(*(server.close() for server in servers))
+        await asyncio.gather(*(server.close() for server in list(self._all())))
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def of(self, pool: RoutedPool) -> Iterator[TritonServer]:
@@ -54,8 +53,16 @@ class Pools:
 
     def figures(self) -> Iterator[ServerFigures]:
         """Of those that are gone too, while they have something to end."""
-        for server in (*self._servers.values(), *self._retiring.values()):
+        for server in self._all():
             yield from server.figures()
+
+    def retries(self) -> dict[str, int]:
+        """By server that failed one."""
+        return {server.address: server.retries for server in self._all() if server.retries}
+
+    def _all(self) -> Iterator[TritonServer]:
+        yield from self._servers.values()
+        yield from self._retiring.values()
 
     async def _follow(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -43,7 +42,6 @@ class Router:
         self._capacities = capacities_of(deployment)
         self._pools = Pools(settings, [door for door, there in DOORS_OF.items() if there(deployment)])
         self._room = HoldingRoom()
-        self._retries: Counter[str] = Counter()
         self._turns = 0
 
     async def start(self) -> None:
@@ -67,7 +65,7 @@ class Router:
 
     def retries(self) -> Mapping[str, int]:
         """By the server that failed: how often another was asked."""
-        return self._retries
+        return self._pools.retries()
 
     async def messages(self, visit: Visit, order: Order) -> AsyncGenerator[Any, None]:
         """Up to the report; none of them holds an error. Closing it stops the request at its server at once.
@@ -80,7 +78,7 @@ class Router:
         failures: list[ServerFailed] = []
         while (server := self._next(pool_of(order), tried)) is not None:
             if failures:
-                self._retries[tried[-1].address] += 1
+                tried[-1].retries += 1
             tried.append(server)
             visit.server, visit.retries = server.address, len(failures)
             breaks, was_given = server.breaks, False

@@ -58,6 +58,7 @@ class TritonServer:
     def __init__(self, address: str, health: str | None, routing: GatewayRouting) -> None:
         self.address, self.pools = address, frozenset[RoutedPool]()
         self.turn = 0  # of its last request, counted over all servers
+        self.retries = 0  # requests that it failed, given to another server
         self._health, self._routing = health, routing
         self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
