@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from redis.retry import Retry
 from proteus.cache.shared import SharedCache
 from proteus.configs import stale
 from proteus.deployment import Deployment, Pool
+from proteus.gateway.gateway import Gateway
 from proteus.launcher import Server
 from proteus.limits_cache import SharedStore
 from tests.docker.helm_cases import CASES
@@ -45,7 +47,7 @@ def exported(folder: Path) -> Path:
     return folder
 
 
-def prepared(tmp_path: Path, pool: Pool, case: str = "as it is") -> Path:
+def prepared(tmp_path: Path, pool: Pool | Literal["gateway"], case: str = "as it is") -> Path:
     """The deployment file of a pool in the folder that its pod serves."""
     given, served = tmp_path / "given.toml", tmp_path / "served"
     given.write_text(file_of(render(*CASES[case]), pool), encoding="utf-8")
@@ -60,6 +62,16 @@ def prepared(tmp_path: Path, pool: Pool, case: str = "as it is") -> Path:
         timeout=60,
     )
     return served / "deployment.toml"
+
+
+@pytest.mark.parametrize("case", ["with a gateway", "a gateway to drawing alone"])
+def test_a_gateway_has_all_that_it_reads_in_the_prepared_folder(case: str, tmp_path: Path) -> None:
+    deployment = Deployment.load(prepared(tmp_path, "gateway", case))
+    assert deployment.gateway is not None
+    here = deployment.gateway.model_copy(update={"tenants": None, "metering": None})  # mounted in a pod
+    gateway = Gateway(deployment.model_copy(update={"gateway": here}))
+    offered = set(gateway.models.names())
+    assert offered == ({"demo-draw"} if "alone" in case else {"demo", "demo-draw", "auto"})
 
 
 def everything_in(folder: Path) -> dict[Path, int]:

@@ -140,6 +140,8 @@ def test_the_wheel_has_all_that_a_server_is_started_from(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     source = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.py")}
     assert source <= set(names)
+    page = ROOT / "src" / "proteus" / "gateway" / "page"
+    assert {f"proteus/gateway/page/{file.name}" for file in page.iterdir() if file.is_file()} <= set(names)
     assert any(re.fullmatch(r"proteus/launcher/backends/\w+/model\.py", name) for name in names)
     (scripts,) = (name for name in names if name.endswith("entry_points.txt"))
     assert "proteus = proteus.cli:main" in zipfile.ZipFile(wheel).read(scripts).decode()

@@ -20,6 +20,7 @@ import pytest
 
 from proteus.launcher import LaunchFailed, RestartPolicy
 from proteus.launcher.front import Front, FrontOptions
+from proteus.launcher.process import ServerProcess
 from proteus.launcher.processes import is_alive
 
 PROGRAM = """
@@ -123,6 +124,17 @@ def test_one_that_keeps_dying_is_given_up(front: Front, failures: list[LaunchFai
         wait_for(partial(is_over, front, failures, pid))
     assert wait_for(lambda: bool(failures))
     assert "the gateway keeps dying; limit: 2 restarts within 60 s" in str(failures[0])
+
+
+def test_one_that_cannot_be_started_any_more_is_given_up(
+    front: Front, failures: list[LaunchFailed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> ServerProcess:
+        raise LaunchFailed("the server process could not be started")
+
+    monkeypatch.setattr(ServerProcess, "start", fails)
+    os.kill(front.pid, signal.SIGKILL)
+    assert wait_for(lambda: bool(failures))
 
 
 def test_stop_waits_for_what_is_open_and_leaves_nothing(front: Front, deployment: Path) -> None:

@@ -6,11 +6,13 @@ Of the gateway only its command line, its port and its two health paths are know
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +28,7 @@ from proteus.launcher.process import ServerProcess
 from proteus.launcher.watch import RestartBudget, RestartPolicy
 from proteus.limits_gpu import LOOPBACK
 
+logger = logging.getLogger("proteus.launcher")
 POLL_S = 0.05
 WATCH_S = 0.2
 START_S = 60.0  # until it listens
@@ -173,7 +176,9 @@ class Front:
                 return
             if not self._stopping.wait(delay_s):
                 self.restarts += 1
-                self._process = self._start()
+                logger.warning("the gateway died; starting it anew, its log is %s", self.log)
+                with suppress(LaunchFailed, OSError):  # told by the guardian; the next round counts it as a death
+                    self._process = self._start()
 
     def _end_watch(self) -> None:
         self._stopping.set()
