@@ -18,8 +18,9 @@ from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import DEMO, Running, in_front_of, started
 
 ROOM = 4
-KEYS = {who: new_key() for who in ("flood", "quiet", "rated")}
-LIMITS = {"flood": "", "quiet": "", "rated": "per_second = { requests = 0.001 }\nburst_s = 2000.0"}
+TWO = "per_second = { requests = 0.001 }\nburst_s = 2000.0"  # requests, and then none for long
+LIMITS = {"flood": "", "quiet": "", "rated": TWO, "leaver": TWO}
+KEYS = {who: new_key() for who in LIMITS}
 WITHIN_S = 30.0
 
 
@@ -133,6 +134,42 @@ def test_what_no_server_did_is_not_charged(small: Running) -> None:
             return [await ask(rated, "refuse") for _ in range(5)]
 
     assert set(asyncio.run(scenario())) == {(429, "queue_full")}
+
+
+def test_who_leaves_before_a_server_has_it_has_used_nothing_and_after_that_all(
+    small: Running, release: threading.Event
+) -> None:
+    gateway = small.gateway
+    leaver = gateway.tenants.of(f"Bearer {KEYS['leaver']}".encode(), "")
+
+    def affords(requests: int) -> bool:
+        return gateway.budgets.affords(leaver, ResourceVector(requests=requests))
+
+    def held() -> int:
+        return gateway.shares.rooms["text"].snapshot().held["requests"]
+
+    async def leaves(client: httpx.AsyncClient, once: Callable[[], bool]) -> None:
+        task = asyncio.create_task(ask(client, "wait"))
+        await comes_true(once)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await comes_true(lambda: gateway.budgets.held("leaver") == ResourceVector())
+
+    async def scenario() -> None:
+        async with client_of(small, "flood") as flood, client_of(small, "leaver") as client:
+            stuck = [asyncio.create_task(ask(flood, "wait")) for _ in range(ROOM)]
+            await comes_true(lambda: held() == ROOM)
+            await leaves(client, lambda: gateway.shares.figures()["text"] == 1)
+            await comes_true(lambda: affords(2))
+            release.set()
+            await asyncio.gather(*stuck)
+            release.clear()
+            await leaves(client, lambda: held() == 1)
+            await comes_true(lambda: gateway.visits.open == 0)
+            assert affords(1) and not affords(2)
+        await comes_true(lambda: is_empty(small))
+
+    asyncio.run(scenario())
 
 
 def test_a_budget_that_is_used_up_says_so(small: Running) -> None:
