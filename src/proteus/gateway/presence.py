@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from proteus.client.errors import ClientError
 from proteus.door.seats import Seat
-from proteus.errors import ProteusError
+from proteus.errors import InternalError, ProteusError
 from proteus.gateway.body import ClientGone, read_body
 from proteus.gateway.errors import Draining, InvalidKey, http_error
 from proteus.gateway.order import CLIENT_GONE, Tenant, Visit
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Headers = list[tuple[bytes, bytes]]
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+DONE = b"data: [DONE]\n\n"
 log = logging.getLogger(__name__)
 
 
@@ -38,7 +39,7 @@ def as_json(document: Any) -> bytes:
 
 
 class Out:
-    """What a request is answered with: one JSON document, or events and then `done`."""
+    """What a request is answered with: one JSON document, or events and an end."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -61,6 +62,15 @@ class Out:
         """One server-sent event; the first one opens the stream."""
         await self.event_of(as_json(document), name=name)
 
+    async def events(self, documents: Iterable[Any], *, last: bool = False) -> None:
+        """Several in one piece, or none; with the last a stream ends as OpenAI's chat does."""
+        body = b"".join(b"data: %b\n\n" % as_json(document) for document in documents)
+        if not body and not last:
+            return
+        if not self.status:
+            await self.begin_events()
+        await self._write(body + DONE if last else body, more=not last)
+
     async def event_of(self, body: bytes, *, name: str | None = None) -> None:
         """An event whose JSON document is bytes already."""
         if not self.status:
@@ -72,10 +82,6 @@ class Out:
         await self._start(
             200, [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         )
-
-    async def done(self) -> None:
-        """Ends a stream as OpenAI's chat does."""
-        await self._write(b"data: [DONE]\n\n", more=False)
 
     async def end(self) -> None:
         """Ends a stream without a word, as that of pictures does."""
@@ -162,7 +168,7 @@ class Answering(Response):
         if left:
             raise ClientGone from None if work.cancelled() else work.exception()
         if work.cancelled():
-            raise draining()
+            raise draining() if self._gateway.visits.draining else InternalError
         work.result()
 
     def _whose(self, scope: Scope, visit: Visit) -> Tenant:
