@@ -54,9 +54,7 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     if not wish.stream:
         await out.json(told.completion(builder.answer(), bill))
         return
-    for chunk in told.last_chunks(builder.answer(), bill):
-        await out.event(chunk)
-    await out.done()
+    await out.events(told.last_chunks(builder.answer(), bill), last=True)
 
 
 async def _checked(gateway: Gateway, visit: Visit, reading: Reading) -> Reading:
@@ -72,9 +70,7 @@ async def _checked(gateway: Gateway, visit: Visit, reading: Reading) -> Reading:
 
 
 async def _send(out: Out, told: ChatAnswer, pieces: Sequence[Piece]) -> None:
-    for piece in pieces:
-        for chunk in told.chunks(piece):
-            await out.event(chunk)
+    await out.events(chunk for piece in pieces for chunk in told.chunks(piece))
 
 
 def texts_of(request: ChatRequest) -> Iterator[str]:

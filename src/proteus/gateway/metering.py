@@ -9,6 +9,7 @@ import json
 import logging
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from proteus.limits_gateway import Gateway as Settings
 
 MAX_WAITING = 10_000  # lines
 MAX_BATCH = 500  # lines in one write
+GATHER_S = 0.05  # that a line waits for others: each turn of the thread takes the interpreter from requests
 STOP_S = 10.0  # that the last lines may take
 # Of a report's `usage`, what adds up over requests.
 SUMMED = ("text_tokens", "visual_tokens", "cached_tokens", "output_tokens", "images", "evaluations", "token_passes")
@@ -110,6 +112,8 @@ class Metering:
     def _batch(self) -> list[Mapping[str, Any] | None]:
         """One at least; nothing after the last."""
         lines = [self._lines.get()]
+        if lines[-1] is not None:
+            time.sleep(GATHER_S)
         while len(lines) < MAX_BATCH and lines[-1] is not None:
             try:
                 lines.append(self._lines.get_nowait())
