@@ -33,6 +33,7 @@ NAMES = (
     "bad_keys",
     "metering_lines",
     "metering_errors",
+    "moderation",
 )
 
 
@@ -82,7 +83,9 @@ def test_a_request_is_counted_by_how_it_ended(running: Running, web: httpx.Clien
     assert web.post(CHAT, content=b"[]", headers={"content-type": "application/json"}).status_code == 400
     refuse = {**ASKED, "messages": [{"role": "user", "content": "refuse"}]}
     assert web.post(CHAT, json=refuse).status_code == 429
+    assert web.post(CHAT, json=ASKED, headers={"host": "evil.example"}).status_code == 403
     eventually(lambda: running.gateway.visits.open == 0)
+    assert count("not_allowed", "") == 1
     assert (count("served"), count("invalid_request", ""), count("queue_full")) == (served + 1, refused + 1, full + 1)
     now = samples(operations)
     assert now["request_seconds_count", (("endpoint", "chat"),)] >= 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,8 +29,9 @@ PROBED = ("/health/live", "/health/ready")  # by address, from within a cluster;
 class Browser:
     """Around an ASGI application. `hosts` are names in the Host header, `*` is any."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], *, refused: Callable[[str, str], None]) -> None:
+        """`refused` is told the path and the code of each refusal."""
+        self._app, self._refused = app, refused
         self._hosts = {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,6 +48,7 @@ class Browser:
         if refusal is None:
             await self._app(scope, receive, told)
         else:
+            self._refused(scope["path"], refusal.code)
             await Out(told, secrets.token_hex(16)).error(refusal)
 
     def _refusal(self, scope: Scope) -> NotAllowed | None:

@@ -74,6 +74,10 @@ class Metrics:
             if stage not in SUMS:
                 self._stages.labels(stage).observe(ms / 1e3)
 
+    def refused(self, path: str, code: str) -> None:
+        """Before it became a visit."""
+        self._requests.labels(endpoint_of(path), "", code).inc()
+
     def text(self) -> bytes:
         return generate_latest(self.registry)
 

@@ -96,9 +96,10 @@ class Serving:
             update={"max_connections": MAX_CONNECTIONS, "max_connections_per_address": MAX_CONNECTIONS}
         )
         hosts = http.hosts if _is_loopback(listening.metrics_host) else [ANY_HOST]
+        refused = gateway.metrics.refused
         self._listeners = (
-            _listener(Browser(create_app(gateway), http.hosts), gateway.connections),
-            _listener(Browser(Operations(gateway), hosts), Connections(few, gateway.proxies)),
+            _listener(Browser(create_app(gateway), http.hosts, refused=refused), gateway.connections),
+            _listener(Browser(Operations(gateway), hosts, refused=refused), Connections(few, gateway.proxies)),
         )
         self._told_to_stop, self._at_once = asyncio.Event(), asyncio.Event()
 
