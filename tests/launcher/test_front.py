@@ -164,6 +164,21 @@ def test_a_block_left_without_a_stop_ends_it_at_once(deployment: Path, failures:
     assert (is_alive(pid), "ended well" in front.log.read_text()) == (False, False)
 
 
+def test_a_stop_that_is_interrupted_ends_it_at_once(deployment: Path, failures: list[LaunchFailed]) -> None:
+    Path(f"{deployment}.busy").touch()
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with front_of(deployment, failures) as front:
+            pid = front.pid
+            threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt):
+                front.stop()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not is_alive(pid)
+
+
 def test_what_it_said_is_why_it_did_not_start(tmp_path: Path, failures: list[LaunchFailed]) -> None:
     with pytest.raises(LaunchFailed, match="stopped while it started\n  one\n  two: there is no such file"):
         front_of(tmp_path / "missing.toml", failures).__enter__()

@@ -1,4 +1,4 @@
-"""Holds one tritonserver and cleans up after it, whatever happens to the launcher.
+"""Holds one tritonserver, or a gateway, and cleans up after it, whatever happens to the launcher.
 
 Runs alone (standard library, `python -I -S guardian.py …`) between the launcher and the server, with a pipe from the
 launcher as its standard input. The pipe closes when the launcher stops or dies: the server is then stopped and its

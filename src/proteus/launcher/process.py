@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +72,13 @@ class ServerProcess:
         except (subprocess.TimeoutExpired, ValueError, BrokenPipeError):
             self._guardian.kill()
             self._guardian.wait()
+            self._close_pipes()
         # Does nothing after a guardian that did its work; needed when the guardian itself was killed.
         guardian.kill_group(self.pid)
         guardian.remove_shared_memory(self.shm_prefix)
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._guardian.stdin, self._guardian.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # nobody reads it any more
+                    pipe.close()
