@@ -139,6 +139,7 @@ onPage("a second question keeps pictures and answer, and tells what the caches s
   assert.match(await turn.locator(".saved-note").innerText(), /encoder cache .* \(1 of 1 picture\)/);
   assert.equal(await turn.locator(".gone").count(), 1);
   assert.equal(await page.locator(".report[open]").count(), 1);
+  await page.waitForTimeout(500); // it scrolls until the report is seen
   await screenshot(page, "ask");
 });
 

@@ -15,7 +15,7 @@ onPage("drawing shows previews and progress, then pictures to keep", async (page
   const said = await post("/v1/cost", { model: "demo-draw", prompt: PROMPT, n: 2, steps: 30, seed: 7 });
   assert.match(await cost(page, "#draw-cost"), new RegExp(`^2 pictures\\s+${said.resources.evaluations} evaluations`));
   await page.press("#draw-prompt", "Enter");
-  await page.locator(".canvas.previewed").first().waitFor();
+  for (const index of [0, 1]) await page.locator(".canvas.previewed").nth(index).waitFor();
   assert.match(await page.locator(".drawing .status").innerText(), /step \d+ of 30/);
   await screenshot(page, "preview");
   await page.locator(".drawing .report").waitFor();

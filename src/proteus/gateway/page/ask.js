@@ -10,6 +10,7 @@ import { reportNode } from "./report.js";
 const ENDINGS = {
   length: "Cut off at the most tokens that were asked for.",
   stopped: "Stopped here; so did the server.",
+  wordless: "The model ended without a word.",
 };
 
 /** Scrolls so far that the report is not behind the form, and no further than the answer. */
@@ -153,6 +154,7 @@ export class Ask {
 
   async answer(question, { turn, answer }) {
     const begun = performance.now();
+    const { turns } = this; // another conversation may have begun when this ends
     const told = { text: "", ending: null, firstMs: null };
     const said = node("p", {});
     answer.append(said);
@@ -166,8 +168,9 @@ export class Ask {
     told.seenMs = performance.now() - begun;
     answer.classList.remove("waiting");
     answer.setAttribute("aria-busy", "false");
-    if (told.text) this.turns.push(question, { role: "assistant", text: told.text, pictures: [] });
+    if (told.text) turns.push(question, { role: "assistant", text: told.text, pictures: [] });
     else said.remove();
+    if (told.ending === "stop" && !told.text) told.ending = "wordless";
     if (ENDINGS[told.ending]) answer.append(node("p", { class: "ending" }, ENDINGS[told.ending]));
     if (told.proteus || told.usage) turn.append(reportNode(told));
     uncover(turn, answer);
@@ -194,12 +197,13 @@ export class Ask {
     if (!told.ending) throw new Refusal({ message: "the answer ended early", fix: "ask again" });
   }
 
-  /** Nothing was answered: the question goes back to where it can be changed. */
+  /** Nothing was answered: the question goes back to where it can be changed, unless another is being written there. */
   refused(error, question, answer, told) {
     if (!(error instanceof Refusal)) console.error(error);
-    const note = told.text ? "What was said so far is kept." : "Your question is back below.";
+    const isFree = !told.text && this.question() === null;
+    const note = told.text ? "What was said so far is kept." : isFree ? "Your question is back below." : null;
     answer.append(refusalNode(error, { note }));
-    if (told.text) return;
+    if (!isFree) return this.cost.changed();
     this.box.value = question.text;
     this.fit();
     this.pictures.put(question.pictures);

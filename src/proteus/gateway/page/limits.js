@@ -33,7 +33,7 @@ function charged({ prices }) {
   return Object.entries(prices)
     .filter(([name, amount]) => name !== "currency" && Number(amount) > 0)
     .map(([name, amount]) => {
-      const word = name.replaceAll("_", " ").replace("per ", "");
+      const word = name.replaceAll("_", " ").replace("thousand", "1,000").replace("million", "1,000,000");
       return [word.charAt(0).toUpperCase() + word.slice(1), money({ amount, currency: prices.currency })];
     });
 }

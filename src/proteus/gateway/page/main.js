@@ -108,7 +108,10 @@ function listenToExamples() {
 
 function listenToKeys() {
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") (tab === "ask" ? ask : draw).cancel();
+    if (event.key === "Escape") {
+      document.querySelector(".options").open = false;
+      (tab === "ask" ? ask : draw).cancel();
+    }
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     if (event.target.closest?.("#key-form")) return;
     event.preventDefault();

@@ -1,5 +1,6 @@
 // The pictures of a question: chosen, dropped or pasted, in their order, each with its tier.
 
+import { Refusal } from "./api.js";
 import { node } from "./dom.js";
 import { bytes, count, many } from "./figures.js";
 
@@ -14,7 +15,7 @@ function dataUri(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.replace(/^data:[^,]*,/, "data:application/octet-stream;base64,"));
-    reader.onerror = () => reject(reader.error);
+    reader.onerror = () => reject(new Refusal({ message: "a file cannot be read any more", fix: "choose it again" }));
     reader.readAsDataURL(blob);
   });
 }
