@@ -176,7 +176,7 @@ def test_a_stop_that_is_interrupted_ends_it_at_once(deployment: Path, failures: 
                 front.stop()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert not is_alive(pid)
+    assert wait_for(lambda: not is_alive(pid))
 
 
 def test_what_it_said_is_why_it_did_not_start(tmp_path: Path, failures: list[LaunchFailed]) -> None:
