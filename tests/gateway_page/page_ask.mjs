@@ -31,6 +31,37 @@ onPage("pictures are chosen, dropped and pasted, put in order and removed", asyn
   assert.equal(await page.locator("#pictures .facts").first().textContent(), "201 × 201");
 });
 
+onPage("pictures are sent in their order, whole, with their detail, before the text", async (page) => {
+  await page.setInputFiles("#files", ["chart.png", "shapes.png"].map(picture));
+  await page.click('[aria-label="Move shapes.png forward"]');
+  await page.selectOption('[aria-label="Detail of chart.png"]', "low");
+  const sent = page.waitForRequest("**/v1/chat/completions");
+  await ask(page, QUESTION);
+  const [{ content }] = (await sent).postDataJSON().messages;
+  const bytes = ({ image_url: { url } }) => Buffer.from(url.split(",")[1], "base64");
+  assert.ok(bytes(content[0]).equals(await readFile(picture("shapes.png"))));
+  assert.ok(bytes(content[1]).equals(await readFile(picture("chart.png"))));
+  assert.deepEqual(content.slice(0, 2).map(({ image_url: { detail } }) => detail), [undefined, "low"]);
+  assert.deepEqual(content[2], { type: "text", text: QUESTION });
+});
+
+onPage("a conversation that is begun anew has nothing of the one before", async (page) => {
+  await page.setInputFiles("#files", [picture("shapes.png")]);
+  await ask(page, QUESTION);
+  let answer;
+  await page.route("**/v1/chat/completions", (route) => { answer = route; }, { times: 1 });
+  await page.fill("#ask-text", "And where is it?");
+  await page.press("#ask-text", "Enter");
+  await page.locator("#ask-stop").waitFor();
+  await page.click("#again"); // while an answer is waited for
+  assert.ok(answer);
+  await page.locator("#ask-send").waitFor();
+  assert.ok(await page.locator("#welcome").isVisible());
+  const sent = page.waitForRequest("**/v1/chat/completions");
+  await ask(page, "Hello");
+  assert.deepEqual((await sent).postDataJSON().messages, [{ role: "user", content: "Hello" }]);
+});
+
 onPage("what a question takes is what the gateway says, before it is sent and while it is typed", async (page) => {
   const asked = [];
   page.on("request", (request) => request.url().endsWith("/v1/cost") && asked.push(request.postData().length));
