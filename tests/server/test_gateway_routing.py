@@ -176,7 +176,7 @@ class Load:
         while not ended.is_set():
             order = asked(whole=whole, pictures=len(self.answers) % 2 == 0, max_tokens=12, min_tokens=12)
             self.answers.append(await text_of(self.router, order))
-            await asyncio.sleep(0.02)  # a server starts meanwhile, on the same cores
+            await asyncio.sleep(0.25)  # a server starts meanwhile, on the same cores
 
     async def goes_on(self) -> None:
         target = len(self.answers) + 20
