@@ -114,6 +114,21 @@ for (const [name, options] of [["light", {}], ["dark", { colorScheme: "dark" }],
   }, options);
 }
 
+for (const [kind, open, shut] of [["chat", "ask", "draw"], ["draw", "draw", "ask"]]) {
+  onPage(`where only ${kind} is offered, the other tab cannot be opened`, async (page) => {
+    await page.route("**/v1/models", async (route) => {
+      const list = await (await route.fetch()).json();
+      await route.fulfill({ json: { ...list, data: list.data.filter((model) => model.kind === kind) } });
+    });
+    await page.reload();
+    await page.locator(`#tab-${shut}:disabled`).waitFor({ state: "attached" });
+    assert.ok(await page.locator(`#panel-${open}`).isVisible());
+    await page.focus(`#tab-${open}`);
+    await page.keyboard.press("ArrowRight");
+    assert.ok(await page.locator(`#panel-${open}`).isVisible());
+  });
+}
+
 onPage("the theme can be chosen, and is kept", async (page) => {
   const paper = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
   const light = await paper();

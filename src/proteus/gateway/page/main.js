@@ -37,7 +37,8 @@ function listenToTabs() {
   for (const name of TABS) by(`tab-${name}`).addEventListener("click", () => show(name));
   by("tabs").addEventListener("keydown", (event) => {
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    show(tab === "ask" ? "draw" : "ask");
+    const other = tab === "ask" ? "draw" : "ask";
+    if (!by(`tab-${other}`).disabled) show(other);
     by(`tab-${tab}`).focus();
   });
   by("model").addEventListener("change", (event) => {
@@ -68,6 +69,12 @@ function listenToTheme() {
   label();
 }
 
+function addPictures(files) {
+  if (by("tab-ask").disabled) return;
+  show("ask");
+  ask.pictures.add(files);
+}
+
 function listenToPictures() {
   const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes("Files");
   const over = (is) => document.body.classList.toggle("dropping", is);
@@ -81,14 +88,12 @@ function listenToPictures() {
     if (!hasFiles(event)) return;
     event.preventDefault();
     over(false);
-    show("ask");
-    ask.pictures.add(event.dataTransfer.files);
+    addPictures(event.dataTransfer.files);
   });
   document.addEventListener("paste", (event) => {
     if (!event.clipboardData?.files.length) return;
     event.preventDefault();
-    show("ask");
-    ask.pictures.add(event.clipboardData.files);
+    addPictures(event.clipboardData.files);
   });
 }
 
