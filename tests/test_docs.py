@@ -27,6 +27,7 @@ from proteus.door.observed import HISTOGRAMS
 from proteus.door.request import ChatRequest, document_limit
 from proteus.errors import ProteusError
 from proteus.families.table import KNOWN
+from proteus.gateway.gateway import Gateway
 from proteus.generation.figures import DRAW_FIGURES
 from proteus.language.figures import ENGINE_FIGURES
 from tests.test_architecture import ROW_OF
@@ -37,6 +38,7 @@ OPERATING = (DOCS / "operating.md").read_text(encoding="utf-8")
 # Where the errors of ours that are not in proteus.errors are defined.
 importlib.import_module("proteus.launcher.failure")
 importlib.import_module("proteus.families.checkpoint")
+importlib.import_module("proteus.gateway.errors")
 
 
 def kinds(error: type[ProteusError]) -> Iterator[type[ProteusError]]:
@@ -77,6 +79,15 @@ def test_operating_tells_every_metric_and_its_label(figure: object) -> None:
     name, label = getattr(figure, "name", ""), getattr(figure, "label", "")
     (row,) = (line for line in OPERATING.splitlines() if line.startswith(f"| `{name}` |"))
     assert not label or f"`{label}`" in row
+
+
+def test_operating_tells_every_metric_of_the_gateway() -> None:
+    """As a gateway that nobody asked yet tells them."""
+    registry = Gateway(Deployment.load(ROOT / "deployments" / "demo.toml")).metrics.registry
+    for family in registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        (row,) = (line for line in OPERATING.splitlines() if line.startswith(f"| `{name}` | {family.type} |"))
+        assert all(f"`{label}`" in row for sample in family.samples for label in sample.labels if label != "le")
 
 
 @pytest.mark.parametrize("resource", NAMES)
