@@ -14,6 +14,7 @@ from proteus.launcher.drain import drain
 from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.front import Front, FrontOptions
 from proteus.launcher.health import PORT_BESIDE_GATEWAY, HealthServer
+from proteus.launcher.repository import Repository
 from proteus.launcher.server import Server
 from proteus.launcher.tracing import OFF, Tracing
 from proteus.limits_gpu import LOOPBACK, Hardware
@@ -26,7 +27,7 @@ UNREADY_S = 2.0  # until who watches health has seen a drain, where the deployme
 
 
 def serve(
-    deployment: Path,
+    deployment: Path | Repository,
     *,
     pool: Pool = "all",
     hardware: Hardware = "cpu",
@@ -53,9 +54,7 @@ def serve(
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)  # a shell starts background jobs with Ctrl-C ignored
     try:
-        from proteus.deployment import Deployment
-
-        loaded = Deployment.load(deployment)
+        loaded = _loaded(deployment)
         server = Server(
             loaded,
             pool=pool,
@@ -85,8 +84,16 @@ def serve(
     return 0
 
 
-def _front_options(deployment: Deployment, port: int, host: str, log_folder: Path) -> FrontOptions:
-    if deployment.gateway is None:
+def _loaded(deployment: Path | Repository) -> Deployment | Repository:
+    if isinstance(deployment, Repository):
+        return deployment
+    from proteus.deployment import Deployment
+
+    return Deployment.load(deployment)
+
+
+def _front_options(deployment: Deployment | Repository, port: int, host: str, log_folder: Path) -> FrontOptions:
+    if isinstance(deployment, Repository) or deployment.gateway is None:
         raise LaunchFailed(
             f"{deployment.path} has no [gateway], which --gateway-port needs",
             fix="add the table, as in deployments/demo.toml, or leave the option out",
@@ -136,8 +143,8 @@ def _finish(server: Server, gateway: Front | None, drain_s: float, unready_s: fl
             _say("the time is over: what is still open is cut off")
 
 
-def _unready_s(deployment: Deployment) -> float:
-    if deployment.gateway is None:
+def _unready_s(deployment: Deployment | Repository) -> float:
+    if isinstance(deployment, Repository) or deployment.gateway is None:
         return UNREADY_S
     routing = deployment.gateway.routing
     return (2 * routing.health_interval_ms + routing.health_timeout_ms) / 1e3
