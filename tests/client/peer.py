@@ -203,6 +203,12 @@ def _in_pieces(peer: Peer, document: dict[str, Any], context: grpc.ServicerConte
     yield event("", (99,), REPORT, logprobs=LOGPROBS)
 
 
+def _forty_tokens(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    for number in range(40):
+        yield event("x", (number,), logprobs=LOGPROBS)
+    yield event("", (), REPORT)
+
+
 def _never_end(peer: Peer, document: dict[str, Any], context: grpc.ServicerContext) -> Iterator[Any]:
     yield event("half", (1,))
     peer.cancelled.wait(timeout=20)
@@ -218,6 +224,7 @@ SCRIPTS: dict[str, Callable[[Peer, dict[str, Any], grpc.ServicerContext], Iterat
     "never end": _never_end,
     "end for others": _end_for_others,
     "in pieces": _in_pieces,
+    "forty tokens": _forty_tokens,
 }
 
 

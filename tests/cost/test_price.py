@@ -52,6 +52,8 @@ def test_figures_are_per_picture_and_per_thousand_tokens() -> None:
     assert asked.per_thousand_tokens == asked.amount * 10
     drawn = price(PRICES, Used(text_tokens=9, drawn_pictures=2, token_passes=1_280))
     assert (drawn.per_picture, drawn.per_thousand_tokens) == (Decimal("0.00050218"), None)
+    free = price(PRICES.model_copy(update=dict.fromkeys(RATES, 0.0)), Used(drawn_pictures=2))
+    assert free.per_picture == 0
     nothing = price(PRICES, Used())
     assert (nothing.per_picture, nothing.per_thousand_tokens) == (None, None)
 

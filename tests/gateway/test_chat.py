@@ -14,6 +14,7 @@ from PIL import Image
 from proteus.gateway.chat import user_hash
 from proteus.gateway.order import Tenant, Visit
 from tests.client.peer import LOGPROBS, REPORT, Peer
+from tests.gateway.running import in_front_of, started
 
 PATH = "/v1/chat/completions"
 COUNTED = {
@@ -250,3 +251,28 @@ def test_a_model_that_does_not_answer_is_not_found(http: httpx.Client, model: st
     error = http.post(PATH, json=asked("a") | {"model": model}).json()["error"]
     assert (error["code"], error["param"], error["type"]) == ("not_found", "model", "not_found_error")
     assert error["message"].isprintable()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "document"),
+    [(PATH, asked("end for others")), ("/v1/images/generations", {"model": "demo-draw", "prompt": "stopped", "n": 2})],
+)
+def test_what_its_server_did_not_complete_has_no_price(
+    peer: Peer, path: str, document: dict[str, Any], stream: bool
+) -> None:
+    with started(in_front_of(peer.url)) as one:
+        answer = httpx.post(one.url + path, json=document | {"stream": stream}, timeout=30)
+        assert '"code":"unavailable"' in answer.text
+    assert one.gateway.metering.prices() == {("local", "EUR"): 0.0}
+
+
+def test_a_completion_with_many_logprobs_is_written_as_one_with_few(http: httpx.Client) -> None:
+    document = http.post(PATH, json=asked("forty tokens", logprobs=True)).json()
+    (choice,) = document["choices"]
+    entries = choice["logprobs"]["content"]
+    assert len(entries) == 40
+    assert entries[0] == LOGPROBS[0]
+    assert choice["logprobs"]["refusal"] is None
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("x" * 40, "stop")
+    assert document["usage"] == COUNTED

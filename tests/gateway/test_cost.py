@@ -39,6 +39,19 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said}
 
 
+def test_a_prompt_of_null_is_left_out(http: httpx.Client) -> None:
+    asked = question(text("Hello"))
+    assert http.post(COST, json=asked | {"prompt": None}).json() == http.post(COST, json=asked).json()
+
+
+@pytest.mark.parametrize("prompt", ["x" * 70_000, "\u732b" * 23_000])
+def test_a_long_prompt_is_refused_as_the_request_is(http: httpx.Client, prompt: str) -> None:
+    asked = {"model": "demo-draw", "prompt": prompt}
+    told, refused = (http.post(path, json=asked) for path in (COST, IMAGES))
+    assert told.json() == refused.json()
+    assert (told.status_code, told.json()["error"]["code"]) == (400, "prompt_too_long")
+
+
 def test_a_question_costs_what_proteus_cost_says(http: httpx.Client, peer: Peer, tmp_path: Any) -> None:
     data = picture_of(300, 200)
     (tmp_path / "a.png").write_bytes(data)

@@ -116,7 +116,7 @@ def test_a_refusal_of_the_server_is_told(http: httpx.Client) -> None:
         ({"style": "vivid"}, 422, "unsupported_field"),
         ({"colour": "red"}, 400, "invalid_request"),
         ({"prompt": "red " * 200}, 400, "prompt_too_long"),
-        ({"prompt": "red " * 20_000}, 400, "invalid_request"),
+        ({"prompt": "red " * 20_000}, 400, "prompt_too_long"),
         ({"n": 8, "steps": 100, "sampler": "heun"}, 413, "media_too_large"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from proteus.gateway.order import Tenant, Visit
 from proteus.gateway.reader import Reading, visual_tokens_of_first
 from proteus.language.prompt import Prompt
 from proteus.limits_gateway import Gateway as Settings
+from proteus.limits_gateway import Prices
 from tests.changed_deployment import ABSENT, changed
 from tests.gateway.running import DEMO
 from tests.gateway.test_cost import part, picture_of, text
@@ -178,6 +180,22 @@ def test_a_price_that_is_too_high_takes_the_light_model(tmp_path: Path) -> None:
     assert (reading.model, reading.auto and reading.auto.tier) == ("tiny", "low")
     assert reading.auto is not None
     assert reading.auto.because.endswith("the first was dearer than [gateway.auto] max_price = 1e-09")
+
+
+@pytest.mark.parametrize("most", [0.1, 0.3, 0.7])  # the binary number next to it is above, or below
+def test_what_costs_max_price_to_the_last_digit_is_not_too_dear(most: float) -> None:
+    prices = {name: 0.0 for name in Prices.model_fields if name != "currency"}
+    settings = settings_of(changed({}))
+    settings = settings.model_copy(
+        update={
+            "prices": Prices(currency="EUR", **prices | {"per_picture": most}),
+            "auto": settings.auto.model_copy(update={"max_price": most}),
+        }
+    )
+    reading = planned(Models(changed({}), settings), "auto", part(picture_of(120, 90)), text("Read it."))
+    assert reading.price.amount == Decimal(str(most))
+    assert reading.auto is not None
+    assert reading.auto.because == "asks to read; 120x90 px"
 
 
 def test_what_is_left_of_a_budget_takes_the_cheapest() -> None:

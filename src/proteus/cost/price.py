@@ -90,8 +90,8 @@ def price(prices: Prices, used: Used) -> Price:
     pictures = (
         _thousands(used.visual_tokens, prices.per_thousand_visual_tokens)
         + _thousands(used.cached_visual_tokens, prices.per_thousand_cached_tokens)
-        + used.pictures * _exact(prices.per_picture)
-        + used.drawn_pictures * _exact(prices.per_drawn_picture)
+        + used.pictures * exact(prices.per_picture)
+        + used.drawn_pictures * exact(prices.per_drawn_picture)
         + _thousands(used.token_passes, prices.per_million_token_passes) / 1000
     )
     amount = texts + pictures
@@ -99,18 +99,18 @@ def price(prices: Prices, used: Used) -> Price:
     return Price(
         currency=prices.currency,
         amount=amount,
-        per_picture=_each(amount, used.drawn_pictures) or _each(pictures, used.pictures),
+        per_picture=_each(amount, used.drawn_pictures) if used.drawn_pictures else _each(pictures, used.pictures),
         per_thousand_tokens=_each(amount * 1000, used.tokens) if reads else None,
     )
 
 
-def _exact(rate: float) -> Decimal:
+def exact(rate: float) -> Decimal:
     """The number as it stands in the file, not the binary one next to it."""
     return Decimal(repr(rate))
 
 
 def _thousands(count: int, rate: float) -> Decimal:
-    return count * _exact(rate) / 1000
+    return count * exact(rate) / 1000
 
 
 def _each(amount: Decimal, count: int) -> Decimal | None:

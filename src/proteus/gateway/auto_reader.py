@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from proteus.cost.price import exact
 from proteus.cost.vector import ResourceVector
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Parsed
@@ -84,7 +85,7 @@ class AutoReader:
 
     def _too_dear(self, visit: Visit, reading: Reading) -> str:
         most = self._rule.max_price
-        if 0 < most < reading.price.amount:
+        if 0 < exact(most) < reading.price.amount:
             return f"dearer than [gateway.auto] max_price = {shown(most)}"
         if not self._affords(visit.whose, reading.prepared.resources):
             return "more than is left of the budget"

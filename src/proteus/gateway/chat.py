@@ -7,6 +7,8 @@ from asyncio import to_thread
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from proteus.client.response import AnswerBuilder
@@ -14,7 +16,7 @@ from proteus.client.results import Piece
 from proteus.door.request import ChatRequest
 from proteus.gateway.account import account
 from proteus.gateway.body import LARGE_BYTES, load_json
-from proteus.gateway.chat_answer import ChatAnswer
+from proteus.gateway.chat_answer import ChatAnswer, check_complete
 from proteus.gateway.chat_request import model_of, read_chat
 from proteus.gateway.order import Order, Visit
 from proteus.gateway.presence import Out
@@ -22,6 +24,8 @@ from proteus.gateway.reader import Reading
 
 if TYPE_CHECKING:
     from proteus.gateway.gateway import Gateway
+
+INLINE_LOGPROBS = 32  # tokens, each with 20 others beside it: 2 ms
 
 
 async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
@@ -44,17 +48,20 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
             piece = builder.add(message)
             if wish.stream and piece is not None:
                 await _send(out, told, [piece] if held is None else await held.add(piece))
-    report = builder.report()
+    report, answered = builder.report(), builder.answer()
     visit.reported(report)
+    check_complete(answered)
     if held is not None and wish.stream:
         await _send(out, told, await held.end())
     elif held is not None:
-        await gateway.moderation.after_text(visit, *(choice.text for choice in builder.answer().choices))
+        await gateway.moderation.after_text(visit, *(choice.text for choice in answered.choices))
     bill = _bill(visit, reading, order, report)
     if not wish.stream:
-        await out.json(told.completion(builder.answer(), bill))
+        num_tokens = sum(len(choice.logprobs) for choice in answered.choices)
+        write = partial(told.completion, answered, bill)
+        await out.whole(write() if num_tokens <= INLINE_LOGPROBS else await to_thread(write))
         return
-    await out.events(told.last_chunks(builder.answer(), bill), last=True)
+    await out.events(told.last_chunks(answered, bill), last=True)
 
 
 async def _checked(gateway: Gateway, visit: Visit, reading: Reading) -> Reading:
@@ -74,8 +81,11 @@ async def _send(out: Out, told: ChatAnswer, pieces: Sequence[Piece]) -> None:
 
 
 def texts_of(request: ChatRequest) -> Iterator[str]:
-    """Every text of the conversation."""
-    return (part.text for message in request.messages for part in message.parts() if part.type == "text")
+    """Every text of the conversation, as the model reads it: parts that follow each other are one."""
+    for message in request.messages:
+        for kind, parts in groupby(message.parts(), lambda part: part.type):
+            if kind == "text":
+                yield "".join(part.text for part in parts if part.type == "text")
 
 
 def _bill(visit: Visit, reading: Reading, order: Order, report: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from proteus.client.results import Answer, LikelyToken, Piece, TokenLogprob
+from proteus.client.results import Answer, Choice, LikelyToken, Piece, TokenLogprob
 from proteus.errors import Unavailable
 from proteus.gateway.chat_request import ChatWish
+from proteus.gateway.presence import as_json
 
 FINGERPRINT_CHARS = 12  # of the checkpoint's revision
 
@@ -35,26 +36,30 @@ class ChatAnswer:
 
     def last_chunks(self, answer: Answer, account: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Why each choice ends, and the usage where it is wanted."""
-        _check_complete(answer)
         for index, choice in enumerate(answer.choices):
             yield from self._begin(index)
             yield self._chunk(index, {}, finish_reason=choice.finish_reason)
         if self._wish.include_usage:
             yield self._chunk_of([]) | {"usage": usage(answer), "proteus": account}
 
-    def completion(self, answer: Answer, account: Mapping[str, Any]) -> dict[str, Any]:
-        _check_complete(answer)
-        choices: list[dict[str, Any]] = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None, "annotations": []},
-                "logprobs": self._logprobs(choice.logprobs),
-                "finish_reason": choice.finish_reason,
-            }
-            for index, choice in enumerate(answer.choices)
-        ]
-        head = {"object": "chat.completion", **self._head}
-        return {**head, "choices": choices, "usage": usage(answer), "proteus": account}
+    def completion(self, answer: Answer, account: Mapping[str, Any]) -> bytes:
+        """As JSON, made in pieces: the event loop waits for a call in C to its end."""
+        document = {"object": "chat.completion", **self._head, "usage": usage(answer), "proteus": account}
+        choices = b",".join(self._choice(index, choice) for index, choice in enumerate(answer.choices))
+        return b"".join((as_json(document)[:-1], b',"choices":[', choices, b"]}"))
+
+    def _choice(self, index: int, choice: Choice) -> bytes:
+        document = {
+            "index": index,
+            "message": {"role": "assistant", "content": choice.text, "refusal": None, "annotations": []},
+            "finish_reason": choice.finish_reason,
+        }
+        told = b"null"
+        if self._wish.request.logprobs:
+            told = (
+                b'{"content":[' + b",".join(as_json(_entry(entry)) for entry in choice.logprobs) + b'],"refusal":null}'
+            )
+        return b"".join((as_json(document)[:-1], b',"logprobs":', told, b"}"))
 
     def _begin(self, index: int) -> Iterator[dict[str, Any]]:
         if index not in self._begun:
@@ -79,10 +84,7 @@ class ChatAnswer:
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         if not self._wish.request.logprobs:
             return None
-        content = [
-            {**_token(entry), "top_logprobs": [_token(likely) for likely in entry.top_logprobs]} for entry in entries
-        ]
-        return {"content": content, "refusal": None}
+        return {"content": [_entry(entry) for entry in entries], "refusal": None}
 
 
 def usage(answer: Answer) -> dict[str, Any]:
@@ -101,10 +103,14 @@ def usage(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _check_complete(answer: Answer) -> None:
+def check_complete(answer: Answer) -> None:
     """`cancelled` is for who left; raises Unavailable where the server ended it and the client is still there."""
     if any(choice.finish_reason == "cancelled" for choice in answer.choices):
         raise Unavailable("the server ended the answer before it was complete", fix="ask again")
+
+
+def _entry(entry: TokenLogprob) -> dict[str, Any]:
+    return {**_token(entry), "top_logprobs": [_token(likely) for likely in entry.top_logprobs]}
 
 
 def _token(entry: LikelyToken) -> dict[str, Any]:

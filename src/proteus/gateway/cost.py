@@ -32,7 +32,7 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     document = await load_json(body, gateway.settings.http)
     await out.json(
         drawing_cost(_sketch(gateway, visit, document))
-        if "prompt" in document
+        if document.get("prompt") is not None
         else reading_cost(await _reading(gateway, visit, document))
     )
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from proteus.client.draw_response import DrawingBuilder
 from proteus.client.drawing import Drawn, Encoded, Preview
-from proteus.errors import InvalidRequest, Unavailable
+from proteus.errors import Unavailable
 from proteus.gateway.account import account
-from proteus.gateway.artist import Artist, Sketch
+from proteus.gateway.artist import Sketch
 from proteus.gateway.body import load_json
 from proteus.gateway.chat import user_hash
 from proteus.gateway.images_answer import COMPLETED, PARTIAL, bill, completed, partial_image, whole
@@ -33,7 +33,7 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     with visit.watch.stage("plan"):
         asked = ImagesRequest.parse(await load_json(body, gateway.settings.http))
         artist = gateway.models.artist(asked.model, visit.whose)
-        _check_size(body, artist)
+        visit.user_hash = user_hash(visit, asked.user)
         wanted = asked.drawing(artist)
         if gateway.moderation.is_after:
             wanted = wanted.model_copy(update={"preview_every": 0})  # what is not checked is not sent
@@ -41,7 +41,6 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     await gateway.moderation.before(visit, [text for text in (wanted.prompt, wanted.negative_prompt) if text])
     with visit.watch.stage("plan"):
         order = replace(sketch.order(visit), whole=not asked.stream)
-    visit.user_hash = user_hash(visit, asked.user)
     drawing = _Drawing(gateway.moderation, visit, sketch, order, out)
     async with aclosing(gateway.passage.messages(visit, order)) as messages:
         async for message in messages:
@@ -78,10 +77,10 @@ class _Drawing:
         """The rest of the stream, or the whole answer. Raises ServerError or Unavailable where pictures are missing."""
         report = self.builder.report()
         self._visit.reported(report)
-        price = self._sketch.price_of(report)
-        self._visit.price = float(price.amount)
         if len(self._pictures) < len(self._plan.pictures):
             raise Unavailable("the server ended the drawing before it was complete", fix="ask again")
+        price = self._sketch.price_of(report)
+        self._visit.price = float(price.amount)
         more = {"proteus": account(self._visit, self._order, report, price, **bill(report))}
         if asked.stream:
             await self._complete(list(self._pictures.values())[-1], more)
@@ -94,13 +93,3 @@ class _Drawing:
     async def _complete(self, picture: Drawn, more: Mapping[str, Any]) -> None:
         made = partial(completed, picture, self._plan, self._created, more)
         await self._out.event_of(await written(len(picture.data), made), name=COMPLETED)
-
-
-def _check_size(body: bytes, artist: Artist) -> None:
-    max_bytes = artist.limits.max_request_bytes
-    if len(body) > max_bytes:
-        raise InvalidRequest(
-            f"the request document has {len(body):,} bytes",
-            limit=f"[draw] max_request_bytes = {max_bytes:,}",
-            fix="send a shorter prompt",
-        )

@@ -5,7 +5,6 @@ OpenAI's words → `draw`'s words → DrawRequest, which the door's own code loo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -110,9 +109,9 @@ class ImagesRequest:
         if asked.service_tier == "flex":
             words["latency_class"] = "batch"
         if asked.partial_images:
-            steps = artist.parse(json.dumps(words).encode()).steps
+            steps = check(DrawRequest, words).steps
             words["preview_every"] = preview_every(asked.partial_images, steps or limits.default_steps)
-        return artist.parse(json.dumps(words).encode())
+        return check(DrawRequest, words)
 
 
 def preview_every(partial_images: int, steps: int) -> int:
