@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -271,3 +272,29 @@ def test_a_long_value_is_named_and_not_sent_back() -> None:
 def test_a_document_names_its_model(document: Any, told: str) -> None:
     with pytest.raises(InvalidRequest, match=told):
         model_of(document)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stream": {"a": "\u00e9" * 1_000_000}},
+        {"top_p": "\u00e9" * 1_000_000},
+        {"top_p": [["\u00e9" * 1_000_000]]},
+        {"seed": {"\u00e9" * 1_000_000: 1}},
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "", "detail": "\x00" * 10**6}}]}
+            ]
+        },
+    ],
+)
+def test_of_megabytes_in_a_wrong_place_only_what_is_told_is_copied(fields: dict[str, Any]) -> None:
+    asked = {"model": "demo", "messages": [{"role": "user", "content": "x"}], **fields}
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest) as caught:
+            read_chat(asked, LIMITS)
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1_000

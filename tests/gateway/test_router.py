@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -267,6 +268,29 @@ def test_a_whole_answer_is_held_back_to_its_end_where_there_is_room(room_bytes: 
                 assert room.left_bytes == room_bytes
 
     asyncio.run(scenario())
+
+
+def test_an_answer_that_was_held_back_lets_others_have_their_turn_while_it_is_given() -> None:
+    async def scenario() -> int:
+        async def messages() -> AsyncIterator[Any]:
+            for number in range(20 * sending.GIVEN_AT_ONCE):
+                yield event("x", (number,))
+
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        running = asyncio.create_task(others())
+        async for _ in sending.held_back(messages(), sending.HoldingRoom()):
+            pass
+        running.cancel()
+        return turns
+
+    assert asyncio.run(scenario()) >= 20
 
 
 def test_who_leaves_stops_the_request_and_nothing_is_left() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -120,7 +121,7 @@ def _translate(error: ValidationError) -> InvalidRequest:
     if kind == "extra_forbidden":
         return InvalidRequest(f"unknown field {field}{more}", fix=FIXES[kind])
     if first["loc"][2:] == ("[key]",):  # an id of logit_bias
-        name = shorten(json.dumps(first["input"]))
+        name = written(first["input"])
         return InvalidRequest(
             f"logit_bias names {name}{more}", limit="a token id in decimal digits", fix="correct the id"
         )
@@ -128,7 +129,7 @@ def _translate(error: ValidationError) -> InvalidRequest:
         return InvalidRequest(
             f"logit_bias names {len(first['input']):,} ids{more}", limit=f"{MAX_BIASES:,} ids", fix="send less"
         )
-    what = f"{field or 'the request'} = {shorten(json.dumps(first['input'], default=str))}{more}"
+    what = f"{field or 'the request'} = {written(first['input'])}{more}"
     limit = first["msg"].removeprefix("Value error, ")
     return InvalidRequest(what, limit=shorten(limit), fix="correct the value")
 
@@ -148,8 +149,27 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
+def written(value: object, *, ensure_ascii: bool = True) -> str:
+    """A value in an error: as JSON, shortened; of megabytes only what is told is written at all."""
+    return shorten(json.dumps(_begun(value), default=str, ensure_ascii=ensure_ascii))
+
+
+def _begun(value: object) -> object:
+    """As much of it as may be told, and one more."""
+    match value:
+        case str():
+            return value[: MAX_ECHO_CHARS + 1]
+        case list():
+            return [_begun(one) for one in value[:MAX_ECHO_CHARS]]
+        case dict():
+            return {str(name)[: MAX_ECHO_CHARS + 1]: _begun(value[name]) for name in islice(value, MAX_ECHO_CHARS)}
+        case _:
+            return value
+
+
 def shorten(text: str) -> str:
     """An error names what was sent, it does not send it back; nothing in it moves the cursor of who reads it."""
+    text = text[: MAX_ECHO_CHARS + 1]
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: MAX_ECHO_CHARS + 1])
+        text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
     return text if len(text) <= MAX_ECHO_CHARS else text[: MAX_ECHO_CHARS - 1] + "…"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from proteus.door.document import MAX_ECHO_CHARS, shorten
+from proteus.door import document
+from proteus.door.document import shorten
 from proteus.errors import InvalidRequest
 from proteus.gateway.errors import UnsupportedField
 
@@ -59,11 +59,7 @@ def wrong(what: str, param: str, *, limit: str | None = None, fix: str) -> Inval
 
 
 def written(value: object) -> str:
-    """A value of a field in an error: as JSON, shortened; of a long one not all is written before it is cut."""
-    match value:
-        case str():
-            return shorten(json.dumps(value[:MAX_ECHO_CHARS], ensure_ascii=False))
-        case list() | dict() if len(value) > FEW:
-            return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
-        case _:
-            return shorten(json.dumps(value))
+    """A value of a field in an error: as JSON, shortened; of what is long only how long it is."""
+    if isinstance(value, list | dict) and len(value) > FEW:
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
+    return document.written(value, ensure_ascii=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from proteus.gateway.order import Order
 from proteus.gateway.servers import TritonServer
 
 HELD_BYTES = 128 * 2**20  # of answers that are sent in one piece; what is more comes as it is made
+GIVEN_AT_ONCE = 16  # of these, which take 2 ms to read where they have logprobs
 ASK_AGAIN = "ask again in some seconds"
 
 log = logging.getLogger(__name__)
@@ -102,12 +103,20 @@ async def held_back(messages: AsyncIterator[Any], room: HoldingRoom) -> AsyncGen
             if room.left_bytes < 0:
                 room.left_bytes += held_bytes
                 given, held, held_bytes = held, [], 0
-                for one in given:
+                async for one in _in_turns(given):
                     yield one
-        for one in held:
+        async for one in _in_turns(held):
             yield one
     finally:
         room.left_bytes += held_bytes
+
+
+async def _in_turns(messages: Sequence[Any]) -> AsyncGenerator[Any, None]:
+    """Others have their turn as well while thousands that are there are read."""
+    for number, message in enumerate(messages, start=1):
+        yield message
+        if not number % GIVEN_AT_ONCE:
+            await asyncio.sleep(0)
 
 
 def _has_report(response: Any) -> bool:
