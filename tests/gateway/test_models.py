@@ -240,6 +240,17 @@ def test_cached_tokens_are_split_by_the_order_of_the_prompt() -> None:
     assert counted == [0, 0, 1, 6, 6, 8, 16, 16]
 
 
+def test_cached_tokens_of_a_picture_cost_what_those_of_a_text_do(lit: Models) -> None:
+    reading = planned(lit, "demo", part(picture_of(60, 40)), text("Which is red?"))
+    prompt = reading.prepared.prompt
+    ((start, length),) = prompt.visual_spans
+    usage = {"text_tokens": prompt.text_tokens, "visual_tokens": length, "cached_tokens": start + length}
+    told = reading.price_of({"usage": usage | {"output_tokens": 0}, "media": [{}]})
+    texts = prompt.text_tokens - start
+    assert told.amount == (texts * Decimal("0.0002") + (start + length) * Decimal("0.00005")) / 1000 + Decimal("0.0001")
+    assert told.per_picture == length * Decimal("0.00005") / 1000 + Decimal("0.0001")
+
+
 def test_the_list_is_openais_with_what_a_client_wants_to_know(http: httpx.Client) -> None:
     listed = http.get("/v1/models").json()
     assert listed["object"] == "list"
