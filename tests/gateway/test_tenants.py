@@ -116,7 +116,7 @@ def test_a_key_is_valid_until_it_expires(expires: str, is_valid: bool, tmp_path:
     if is_valid:
         assert tenants.of(bearer(KNOWN), ADDRESS).name == "acme"
     else:
-        with pytest.raises(InvalidKey, match="has expired; limit: 2026-11-30"):
+        with pytest.raises(InvalidKey, match="has expired; limit: 2026-11-30 (00:00|12:00|11:30) UTC"):
             tenants.of(bearer(KNOWN), ADDRESS)
 
 
@@ -127,6 +127,8 @@ SHA = "sha256:" + "0" * 64
     ("content", "told"),
     [
         ("tenants", "is not TOML"),
+        (f"x = {'[' * 10_000}", "is not TOML"),
+        (f"[tenants.acme]\nweight = {'1' * 5_000}", "is not TOML"),
         ("", "tenants: Field required"),
         ("[tenants]", "at least 1 item"),
         ("[tenants.acme]\nkey = 1", "unknown key 'tenants.acme.key'"),
@@ -214,6 +216,10 @@ def test_a_changed_file_is_taken_in_and_a_broken_one_changes_nothing(
     assert tenants.of(bearer(first), ADDRESS).name == "acme"
 
 
+def _not_foreseen(path: Path) -> None:
+    raise RuntimeError(path)
+
+
 def test_the_file_is_looked_at_while_the_gateway_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenants_module, "LOOK_EACH_S", 0.01)
     first, second = new_key(), new_key()
@@ -226,6 +232,18 @@ def test_the_file_is_looked_at_while_the_gateway_runs(tmp_path: Path, monkeypatc
             while tenants.figures()["file_reads"] < 2:
                 await asyncio.sleep(0.01)
         assert tenants.of(bearer(second), ADDRESS).name == "acme"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(tenants_module, "read_tenants", _not_foreseen)
+            file_of(tmp_path, with_key(first))
+            async with asyncio.timeout(30):
+                while not tenants.figures()["file_broken"]:
+                    await asyncio.sleep(0.01)
+        file_of(tmp_path, with_key(first))
+        async with asyncio.timeout(30):
+            while tenants.figures()["file_reads"] < 3:
+                await asyncio.sleep(0.01)
+        assert tenants.of(bearer(first), ADDRESS).name == "acme"
         await tenants.close()
         assert len(asyncio.all_tasks()) == 1
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from proteus.cli.commands import app
+from proteus.cli.keys import write
 from proteus.gateway.tenants import Tenants
 
 RUNNER = CliRunner()
@@ -102,6 +105,23 @@ def test_a_new_file_is_its_owners_alone_and_an_old_one_keeps_its_mode(tmp_path: 
     for file in (new, old):
         added(file, "acme")
     assert [stat.S_IMODE(file.stat().st_mode) for file in (new, old)] == [0o600, 0o640]
+
+
+def test_a_file_stays_its_owners_whoever_adds_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda handle, user, group: given.append((user, group)))
+    file = tmp_path / "tenants.toml"
+    added(file, "acme")
+    assert given == [], "a new one is of who makes it"
+    added(file, "acme")
+    assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
+def test_keys_that_are_added_at_once_are_all_there(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.toml"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: write(file, f"t{number % 3}", f'"sha256:{number:064x}"'), range(24)))
+    assert len(json.loads(run("list", str(file), "--json"))) == 24
 
 
 def test_a_link_stays_one(tmp_path: Path) -> None:

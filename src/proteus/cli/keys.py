@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +23,7 @@ from rich.table import Table
 from proteus.cli.plainly import told_plainly
 from proteus.client import InvalidInput
 
-OWNER_ONLY, OWNERS_BITS = 0o600, 0o777
+OWNER_ONLY, PERMISSIONS = 0o600, 0o777
 EXPECTED = "pk- and 43 characters, as `proteus keys new` prints it"
 
 keys = typer.Typer(
@@ -129,13 +132,15 @@ def write(file: Path, tenant: str, entry: str) -> None:
 
     file = file.resolve()
     try:
-        before = file.read_text("utf-8") if file.exists() else ""
-        mode = file.stat().st_mode & OWNERS_BITS if file.exists() else OWNER_ONLY
-        after = with_key(before, tenant, entry)
-        if not _is_one_key_more(before, after, tenant, entry):
-            raise InvalidInput(f"{file} has [tenants.{tenant}] in a form of its own: add {entry} to its keys by hand")
-        parse_tenants(after, file)
-        _replace(file, after, mode)
+        with _alone(file.parent):
+            before = file.read_text("utf-8") if file.exists() else ""
+            after = with_key(before, tenant, entry)
+            if not _is_one_key_more(before, after, tenant, entry):
+                raise InvalidInput(
+                    f"{file} has [tenants.{tenant}] in a form of its own: add {entry} to its keys by hand"
+                )
+            parse_tenants(after, file)
+            _replace(file, after)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file} is not UTF-8 (byte {error.start})") from error
     except OSError as error:
@@ -169,14 +174,28 @@ def with_key(content: str, tenant: str, entry: str) -> str:
     return f"{content[: table.start()]}{head}keys = [{entry}]\n{rest}"
 
 
-def _replace(file: Path, content: str, mode: int) -> None:
-    """At once, or not at all."""
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Of two that add keys at once, each finds that of the other. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace(file: Path, content: str) -> None:
+    """At once, or not at all. Whose file it is and who may read it stays as it was."""
+    old = file.stat() if file.exists() else None
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as temporary:
             temporary.write(content)
             temporary.flush()
-            os.fchmod(temporary.fileno(), mode)
+            if old is not None:
+                os.fchown(temporary.fileno(), old.st_uid, old.st_gid)
+            os.fchmod(temporary.fileno(), OWNER_ONLY if old is None else old.st_mode & PERMISSIONS)
             os.fsync(temporary.fileno())
         os.replace(name, file)
     except BaseException:

@@ -81,6 +81,9 @@ class Tenants:
         except DeploymentError as error:
             self._broken = 1
             log.error("the tenants stay as they were: %s", error)
+        except Exception:  # or no key could be taken away any more
+            self._broken = 1
+            log.exception("the tenants stay as they were: %s cannot be used", self._path)
         else:
             log.warning("read %s again: %d keys", self._path, len(self._keys))
 

@@ -49,7 +49,7 @@ class KeyTable(Section):
     def until(self) -> datetime | None:
         match self.expires:
             case datetime() as moment:
-                return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+                return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
             case date() as day:
                 return datetime(day.year, day.month, day.day, tzinfo=UTC)
         return None
@@ -146,9 +146,11 @@ def read_tenants(path: Path) -> TenantsTable:
 def parse_tenants(content: str, path: Path) -> TenantsTable:
     """Raises DeploymentError naming `path`, key and fix."""
     try:
-        return TenantsTable.model_validate(tomllib.loads(content))
-    except tomllib.TOMLDecodeError as error:
+        tables = tomllib.loads(content)
+    except (ValueError, RecursionError) as error:  # numbers or brackets without end are no TOMLDecodeError
         raise DeploymentError(f"{path} is not TOML ({error})", fix="correct the file") from error
+    try:
+        return TenantsTable.model_validate(tables)
     except ValidationError as error:
         raise DeploymentError(
             f"{path}: {_explain(error)}", fix="correct it; deployments/tenants.example.toml shows every key"
