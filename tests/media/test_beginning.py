@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import struct
+import zlib
+
 import pytest
 
 from proteus.errors import InvalidPicture
@@ -11,6 +15,7 @@ from proteus.media.probe import probe_picture
 from tests.media.corpus_pictures import corpus, picture, saved
 
 CUTS = 40  # tries with each file
+END_OF_IHDR = 33  # in every PNG
 
 
 def planned_by(header: PictureHeader) -> tuple[str, tuple[int, int], bool]:
@@ -29,6 +34,19 @@ def test_a_beginning_tells_what_the_whole_file_does_or_nothing() -> None:
             assert planned_by(header) == whole, (name, cut)
             told.add(header.format)
     assert told == {"png", "jpeg", "bmp", "webp", "heic", "avif"}
+
+
+def test_a_comment_about_image_data_is_none() -> None:
+    file = io.BytesIO()
+    frames = [picture("RGB", (40, 30)), picture("RGB", (40, 30)).rotate(180)]
+    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:])
+    head, rest = file.getvalue()[:END_OF_IHDR], file.getvalue()[END_OF_IHDR:]
+    body = b"tEXtComment\0IDAT"
+    comment = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    assert probe_picture(head + comment + rest).num_frames == 2
+    with pytest.raises(InvalidPicture, match="send more of the file"):
+        probe_beginning(head + comment)
+    assert probe_beginning(head + comment + rest[: rest.index(b"IDAT") + 4]).num_frames == 2
 
 
 @pytest.mark.parametrize("name", ["PNG", "JPEG", "BMP", "WEBP"])

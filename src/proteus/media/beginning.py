@@ -5,6 +5,7 @@ A PNG that tells its turn behind its pixels, which hardly any program writes, co
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
@@ -12,9 +13,21 @@ from proteus.errors import InvalidPicture
 from proteus.media.header import PictureHeader
 from proteus.media.probe import probe_picture
 
+PNG_CHUNKS_AT, CHUNK_HEAD, CRC_BYTES = 8, struct.Struct(">I4s"), 4
 VP8X_FLAGS_AT = 20
 MORE_FOLLOWS = 0x08 | 0x04 | 0x02  # EXIF, XMP, animation (WebP container specification, "Extended File Format")
 SEQUENCES = (b"msf1", b"hevc", b"hevx", b"avis")  # brands of files whose frames are listed anywhere
+
+
+def _png(data: bytes) -> bool:
+    """Whether its image data begin there, which all but the turn stands before."""
+    at = PNG_CHUNKS_AT
+    while at + CHUNK_HEAD.size <= len(data):
+        length, kind = CHUNK_HEAD.unpack_from(data, at)
+        if kind == b"IDAT":
+            return True
+        at += length + CHUNK_HEAD.size + CRC_BYTES
+    return False
 
 
 def _webp(data: bytes) -> bool:
@@ -31,7 +44,7 @@ def _heif(data: bytes) -> bool:
 
 # Formats that are not here tell their frames to the end of the file.
 TELLS: Mapping[str, Callable[[bytes], bool]] = {
-    "png": lambda data: b"IDAT" in data,
+    "png": _png,
     "jpeg": lambda data: True,
     "bmp": lambda data: True,
     "webp": _webp,
