@@ -19,7 +19,7 @@ class Draining:
 
     open: list[int | None]
     dies_at_s: float = 1e9
-    restarts: int = 0
+    answers: bool = True
     ports: Ports = Ports(http=1, grpc=2, metrics=3)
     now_s: float = 0.0
     began: list[float] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Draining:
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
-        self.restarts = int(self.now_s >= self.dies_at_s)
+        self.answers = self.now_s < self.dies_at_s
 
     def drain(self, at_least_s: float, at_most_s: float) -> bool:
         return drain(
@@ -56,6 +56,7 @@ class Draining:
         (Draining([1]), 2, False, 30),
         (Draining([None]), 2, False, 30),
         (Draining([1], dies_at_s=5), 2, True, 5),
+        (Draining([None], answers=False), 2, True, 0),
     ],
     ids=[
         "nothing is open",
@@ -66,6 +67,7 @@ class Draining:
         "one never ends",
         "nobody ever tells",
         "it dies, and what was open with it",
+        "it is being started anew: nothing can be open",
     ],
 )
 def test_a_drain_ends_when_nothing_is_open_or_the_time_is_over(

@@ -149,7 +149,19 @@ def test_stop_waits_for_what_is_open_and_leaves_nothing(front: Front, deployment
     assert (is_alive(pid), "ended well" in front.log.read_text()) == (False, True)
 
 
-def test_one_that_does_not_end_in_its_time_is_ended(deployment: Path, failures: list[LaunchFailed]) -> None:
+def test_one_that_has_used_its_time_may_still_tell_whom_it_ends(deployment: Path, failures: list[LaunchFailed]) -> None:
+    busy = Path(f"{deployment}.busy")
+    busy.touch()
+    with front_of(deployment, failures, drain_s=0.1) as front:
+        threading.Timer(0.6, busy.unlink).start()
+        front.stop()
+        assert "ended well" in front.log.read_text()
+
+
+def test_one_that_does_not_end_in_its_time_is_ended(
+    deployment: Path, failures: list[LaunchFailed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proteus.launcher.front.END_S", 0.1)
     Path(f"{deployment}.busy").touch()
     with front_of(deployment, failures, drain_s=0.1) as front:
         pid = front.pid
@@ -187,6 +199,11 @@ def test_what_it_said_is_why_it_did_not_start(tmp_path: Path, failures: list[Lau
 def test_a_port_that_is_taken_is_named(front: Front, deployment: Path, failures: list[LaunchFailed]) -> None:
     with pytest.raises(LaunchFailed, match=f"gateway port {front.port} is already in use"):
         front_of(deployment, failures, port=front.port).__enter__()
+
+
+def test_the_last_port_there_is_has_none_after_it(deployment: Path, failures: list[LaunchFailed]) -> None:
+    front = front_of(deployment, failures, port=65_535)
+    assert (front.port, front.metrics_port < 65_535) == (65_535, True)
 
 
 ORPHAN = """

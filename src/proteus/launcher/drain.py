@@ -18,10 +18,11 @@ OPEN = re.compile(r"^(?:proteus(?:_draw)?_open_requests|nv_inference_pending_req
 
 
 class Drained(Protocol):
-    restarts: int
-
     @property
     def ports(self) -> Ports: ...
+
+    @property
+    def answers(self) -> bool: ...
 
     def begin_drain(self) -> None: ...
 
@@ -41,10 +42,9 @@ def drain(
     """
     count = count_open or count_open_requests
     server.begin_drain()
-    restarts, began = server.restarts, clock()
-    quiet_since = None
+    began, quiet_since = clock(), None
     while (now := clock()) - began < at_most_s:
-        if server.restarts != restarts:
+        if not server.answers:
             return True  # it died, and everything that was open with it
         if count(server.ports) != 0:
             quiet_since = None

@@ -26,13 +26,14 @@ from proteus.launcher.guardian import remove_folder
 from proteus.launcher.log import bound, read_from
 from proteus.launcher.process import ServerProcess
 from proteus.launcher.watch import RestartBudget, RestartPolicy
-from proteus.limits_gpu import LOOPBACK
+from proteus.limits_gpu import LOOPBACK, MAX_PORT
 
 logger = logging.getLogger("proteus.launcher")
 POLL_S = 0.05
 WATCH_S = 0.2
 START_S = 60.0  # until it listens
 READY_S = 10.0  # and sees its server
+END_S = 5.0  # beyond its own time: it tells those whom it ends, and writes its log of them
 PROGRAM = (sys.executable, "-m", "proteus.cli", "gateway")
 TOLD_LINES = 5
 
@@ -132,7 +133,7 @@ class Front:
             folder=folder,
             shm_prefix=folder.name,
             log=self.log,
-            grace_s=options.drain_s,
+            grace_s=options.drain_s + END_S,
         )
 
     def _wait_until_ready(self, process: ServerProcess) -> None:
@@ -197,4 +198,4 @@ def _free_ports(port: int, host: str) -> tuple[int, int]:
     """For clients, and for metrics on loopback: the next one where a port is given and that is free."""
     chosen = ports.choose(http=port or None, grpc=None, metrics=None, host=LOOPBACK if port else host)
     after = port + 1
-    return chosen.http, after if port and ports.is_free(after) else chosen.metrics
+    return chosen.http, after if port and after <= MAX_PORT and ports.is_free(after) else chosen.metrics

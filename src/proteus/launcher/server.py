@@ -102,6 +102,11 @@ class Server:
         return self._ports
 
     @property
+    def answers(self) -> bool:
+        """Not before it has started, and not while it is started anew."""
+        return self._ready.is_set()
+
+    @property
     def pid(self) -> int:
         """Process id of the running tritonserver; another one after a restart."""
         return self._running().pid
