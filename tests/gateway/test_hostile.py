@@ -168,6 +168,20 @@ def test_a_client_whose_body_is_refused_reads_why_though_it_sends_on(strict: Run
     assert answer.json()["error"]["code"] == "body_too_large"
 
 
+@pytest.mark.parametrize("first", [b"POST /v1/cost HTTP/1.1\r\nConnection: close", b"POST /v1/cost HTTP/1.0"])
+@pytest.mark.usefixtures("refused")
+def test_a_client_that_wants_one_answer_only_reads_why_its_body_is_refused(strict: Running, first: bytes) -> None:
+    head = b"\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3145728\r\n\r\n"
+    with connect(strict.url) as one:
+        one.sendall(first + head)
+        for _ in range(48):
+            one.sendall(b"a" * 65_536)
+        answer = b""
+        while piece := one.recv(65_536):  # a connection that is reset raises here, or before
+            answer += piece
+    assert (status_of(answer), error_of(answer)["code"]) == (413, "body_too_large")
+
+
 @pytest.mark.usefixtures("refused")
 def test_a_body_of_chunk_extensions_is_read_no_further(strict: Running) -> None:
     with connect(strict.url) as one:

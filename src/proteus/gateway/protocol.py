@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -35,6 +36,14 @@ class Refused(Exception):
     def __init__(self, reason: str, what: str) -> None:
         super().__init__(what)
         self.reason, self.what = reason, what
+
+
+class _Line:
+    """A connection as its answering side has it: when that is done, the protocol decides how to hang up."""
+
+    def __init__(self, transport: asyncio.Transport, hang_up: Callable[[], None]) -> None:
+        self.write, self.is_closing = transport.write, transport.is_closing
+        self.close = hang_up
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -66,12 +75,16 @@ class GatewayProtocol(HttpToolsProtocol):
         refusal = self._doors.enter(address)
         if refusal is not None:
             self._deaf = True
+            self.parser = (
+                None  # that knows this object, as this one it: to be gone at once, not when garbage is looked for
+            )
             self.transport = transport
             transport.write(refusal)
             transport.close()
             return
         self._address = address
         super().connection_made(transport)
+        self._line = _Line(transport, self._hang_up)
         _tune(transport.get_extra_info("socket"))
         transport.set_write_buffer_limits(high=0)  # told as soon as anything is not taken
         self._await_head()
@@ -80,6 +93,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._address is None:
             return
         self._doors.leave(self._address)
+        self._line.close = self.transport.close
         self._cancel_timers()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
@@ -132,6 +146,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes = self._body_bytes = self._raw_bytes = 0
         self._forget_late()
         super().on_headers_complete()
+        self.cycle.transport = self._line  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -145,9 +160,17 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self._reading_head and not self.transport.is_closing():
+        if (self._deaf or not self._reading_head) and not self.transport.is_closing():
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """After an answer that is the last one: of who still sends, the rest is read and dropped."""
+        if self._reading_head and not self._deaf:
+            self.transport.close()
+            return
+        if not self._deaf:
             self._doors.refuse("body_unwanted", self._address or "")
-            self._linger()
+        self._linger()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -221,7 +244,13 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._late = self.loop.call_later(LINGER_S, self.transport.abort)
+        self._late = self.loop.call_later(LINGER_S, self._lingered)
+
+    def _lingered(self) -> None:
+        if self.transport.get_write_buffer_size():  # as long as it reads: see _reads_too_little
+            self._late = self.loop.call_later(LINGER_S, self._lingered)
+        else:
+            self.transport.abort()
 
     def _watch_reading(self) -> None:
         size = self.transport.get_write_buffer_size()
