@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import Any
 
 import httpx
 import pytest
 
 from proteus.gateway.presence import Answering
+from proteus.gateway.run import ACCEPTED_AT_ONCE
 from tests.client.peer import Peer
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import ASKED, connect, eventually, request, status_of, told, until_closed
 
 CHAT = "/v1/chat/completions"
+CROWD = 150
 NEVER = {"model": "demo", "messages": [{"role": "user", "content": "never end"}], "stream": True}
 
 
@@ -123,6 +127,28 @@ def test_no_task_is_left_of_a_hundred_that_leave(running: Running) -> None:
             one.sendall(sent[: len(sent) * number // 100])
     eventually(lambda: running.gateway.visits.open == running.gateway.connections.open == 0)
     eventually(lambda: len(asyncio.all_tasks(running.loop)) <= before)
+
+
+def test_a_crowd_at_the_door_is_taken_in_bit_by_bit(running: Running) -> None:
+    """Between two turns of everybody else."""
+    opened: list[int] = []
+
+    def look() -> None:
+        opened.append(running.gateway.connections.open)
+        if opened[-1] < CROWD:
+            running.loop.call_soon(look)
+
+    may_go_on = threading.Event()
+    running.loop.call_soon_threadsafe(may_go_on.wait)
+    with ExitStack() as crowd:
+        try:
+            for _ in range(CROWD):
+                crowd.enter_context(connect(running.url))
+            running.loop.call_soon_threadsafe(look)
+        finally:
+            may_go_on.set()
+        eventually(lambda: bool(opened) and opened[-1] >= CROWD)
+    assert max(after - before for before, after in pairwise(opened)) <= ACCEPTED_AT_ONCE
 
 
 class Probe:

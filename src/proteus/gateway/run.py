@@ -33,6 +33,7 @@ from proteus.gateway.protocol import GatewayProtocol
 from proteus.limits_gateway import GatewayHttp, ServerAddress
 
 BACKLOG = 2_048
+ACCEPTED_AT_ONCE = 32  # then those who are here have a turn: to take in 2,048 holds them up for half a second
 OTHER_FILES = 256  # beside clients' connections: servers, logs, the program itself
 CLOSE_S = 1.0  # for connections that are idle, once nothing is open
 ANY_HOST = "*"
@@ -166,6 +167,8 @@ class _Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for one in sockets or ():
+            one.listen(BACKLOG)  # asyncio took the same number for both
         self.listens.set()
 
 
@@ -200,7 +203,7 @@ def _listener(app: ASGIApp, connections: Connections) -> _Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=BACKLOG,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=connections.limits.keep_alive_ms / 1e3,  # type: ignore[arg-type]
             timeout_graceful_shutdown=CLOSE_S,  # type: ignore[arg-type]
         )
