@@ -273,3 +273,9 @@ def test_what_no_empty_server_would_take_is_refused_with_the_numbers(peer: Peer)
         answer = httpx.post(url + COST, json=question(part(PNG), part(picture_of(30, 30))))
     assert answer.status_code == 413
     assert "visual_tokens = 72" in answer.json()["error"]["message"]
+
+
+def test_a_drawing_that_no_empty_server_would_take_is_refused_with_the_numbers(http: httpx.Client) -> None:
+    answer = http.post(COST, json={"model": "demo-draw", "prompt": "x", "n": 8, "steps": 100, "sampler": "heun"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "media_too_large")
+    assert "evaluations = 3,184" in answer.json()["error"]["message"]
