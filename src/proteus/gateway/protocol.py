@@ -75,9 +75,7 @@ class GatewayProtocol(HttpToolsProtocol):
         refusal = self._doors.enter(address)
         if refusal is not None:
             self._deaf = True
-            self.parser = (
-                None  # that knows this object, as this one it: to be gone at once, not when garbage is looked for
-            )
+            self.parser = None  # type: ignore[assignment]  # each would keep the other until garbage is looked for
             self.transport = transport
             transport.write(refusal)
             transport.close()
