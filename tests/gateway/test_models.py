@@ -17,6 +17,7 @@ from proteus.door.seats import Seats
 from proteus.errors import ProteusError
 from proteus.gateway.auto_reader import AutoReader
 from proteus.gateway.errors import NotAllowed, NotFound
+from proteus.gateway.gateway import Gateway
 from proteus.gateway.models import Models
 from proteus.gateway.order import Tenant, Visit
 from proteus.gateway.reader import Reading, visual_tokens_of_first
@@ -24,7 +25,7 @@ from proteus.language.prompt import Prompt
 from proteus.limits_gateway import Gateway as Settings
 from proteus.limits_gateway import Prices
 from tests.changed_deployment import ABSENT, changed
-from tests.gateway.running import DEMO
+from tests.gateway.running import DEMO, in_front_of
 from tests.gateway.test_cost import part, picture_of, text
 
 EVERYBODY = Tenant(name="local", cache_scope="local")
@@ -204,6 +205,20 @@ def test_what_is_left_of_a_budget_takes_the_cheapest() -> None:
     reading = planned(models, "auto", part(picture_of(120, 90)), text("Read it."))
     assert reading.auto is not None
     assert reading.auto.because == "asks to read; 120x90 px; the first was more than is left of the budget"
+
+
+def test_auto_is_told_by_the_gateway_what_is_left_of_a_budget() -> None:
+    poor = Tenant(name="poor", cache_scope="poor", in_flight={"visual_tokens": 1})
+    gateway = Gateway(in_front_of("127.0.0.1:1"))
+    reading = planned(gateway.models, "auto", part(picture_of(120, 90)), text("Read it."), tenant=poor)
+    assert reading.auto is not None
+    assert reading.auto.because.endswith("the first was more than is left of the budget")
+
+
+def test_a_text_over_the_light_models_own_limit_goes_to_the_full_one(tmp_path: Path) -> None:
+    light_file(tmp_path, **{"max_text_bytes = 65_536": "max_text_bytes = 100"})
+    models = models_of(with_light(tmp_path))
+    assert [planned(models, "auto", text("Hello " * number)).model for number in (1, 30)] == ["tiny", "demo"]
 
 
 def test_what_the_light_model_does_not_take_goes_to_the_full_one(tmp_path: Path) -> None:
