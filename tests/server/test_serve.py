@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,12 +18,29 @@ from typing import Any
 
 import pytest
 
-from proteus.client import Client, ClientError
+from proteus.client import Client
+from proteus.launcher.drain import count_open_requests
+from proteus.launcher.ports import Ports
 from proteus.launcher.processes import is_alive
+from tests.server.toys import write_python_model
 
 ROOT = Path(__file__).parents[2]
 LONG: dict[str, Any] = {"n": 8, "min_tokens": 900, "max_tokens": 900}
 ANY_PORTS = ("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--health-port", "0")
+# A plain repository, which `proteus serve` takes no name of.
+TOY = """
+import sys
+from pathlib import Path
+from proteus.launcher import Repository, serve
+ports = dict.fromkeys(("http_port", "grpc_port", "metrics_port"))
+sys.exit(serve(Repository(path=Path(sys.argv[1])), **ports, drain_s=30, log=Path(sys.argv[2])))
+"""
+NEVER_ENDS = """
+import time
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(600)
+"""
 
 
 class Serving:
@@ -57,15 +75,26 @@ def get_json(url: str, path: str) -> tuple[int, Any]:
 
 
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[Serving]:
-    command = [sys.executable, "-m", "proteus.cli", "serve", *ANY_PORTS, "--log", str(folder / "server.log"), *options]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def serving(*command: str) -> Iterator[Serving]:
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             yield Serving(process)
         finally:
             process.terminate()
             sleep(0.1)
             process.terminate()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Path:
+    """The demo's, that watches health often: so that a drain need not last for long."""
+    text = (ROOT / "deployments" / "demo.toml").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^(health_(?:interval|timeout)_ms) = \S+", r"\1 = 100", text)
+    file = tmp_path / "deployment.toml"
+    file.write_text(text.replace("../var/", "").replace('"../', f'"{ROOT}/'), encoding="utf-8")
+    return file
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> bool:
@@ -77,37 +106,37 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> bool:
     return True
 
 
-def test_answers_that_are_open_survive_a_stop_and_new_ones_are_answered_meanwhile(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path, "--drain-s", "30") as served,
-        Client(served.said["grpc"]) as client,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        assert served.health()[0] == 200
-        first = client.stream("A long one", **LONG)
-        next(first)
-        rest = pool.submit(list, first)
-        served.process.send_signal(signal.SIGTERM)
-        assert wait_for(lambda: served.health() == (503, {"ready": False, "reasons": ["the server is draining"]}))
-        assert not rest.done()
-        assert client.ask("One more", max_tokens=4).usage.output_tokens <= 4
-        *_, answer = rest.result()
-        assert [choice.finish_reason for choice in answer.choices] == ["length"] * LONG["n"]
-        said = served.rest()
-    assert served.process.returncode == 0
-    assert [line.partition(",")[0] for line in said.splitlines()] == ["draining", "stopped"]
+def open_requests(served: Serving) -> int | None:
+    port = int(served.said["metrics"].removesuffix("/metrics").rpartition(":")[2])
+    return count_open_requests(Ports(http=0, grpc=0, metrics=port))
+
+
+def ask_toy(url: str) -> int:
+    """The status of an answer, 0 where there was none."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}
+    try:
+        connection.request("POST", "/v2/models/toy/infer", json.dumps({"inputs": [tensor]}))
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return 0
+    finally:
+        connection.close()
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path, "--drain-s", "30") as served, Client(served.said["grpc"]) as client:
-        stream = client.stream("A long one", **LONG)
-        next(stream)
+    repository = write_python_model(tmp_path / "repository", "toy", NEVER_ENDS)
+    with (
+        serving("-c", TOY, str(repository), str(tmp_path / "server.log")) as served,
+        ThreadPoolExecutor(3) as pool,  # two instances, so that one waits
+    ):
+        answers = [pool.submit(ask_toy, served.said["http"]) for _ in range(3)]
+        assert wait_for(lambda: open_requests(served) == 1)
         for _ in range(2):
             served.process.send_signal(signal.SIGINT)
             sleep(0.3)
-        with pytest.raises(ClientError):
-            list(stream)
-        assert served.rest().splitlines()[-1] == "stopped"
+        assert [line.partition(",")[0] for line in served.rest().splitlines()] == ["draining", "stopped"]
+        assert 200 not in [answer.result() for answer in answers]
     assert served.process.returncode == 0
 
 
@@ -149,15 +178,22 @@ def chat(url: str, **fields: Any) -> Iterator[http.client.HTTPResponse]:
         connection.close()
 
 
-def test_a_gateway_comes_back_when_it_dies_and_finishes_what_is_open_before_its_server_stops(tmp_path: Path) -> None:
-    with serving(tmp_path, "--gateway-port", "0") as served:
+def test_what_is_open_survives_a_stop_at_a_gateway_that_died_before_and_at_its_server(
+    tmp_path: Path, deployment: Path
+) -> None:
+    options = ["--deployment", str(deployment), "--log", str(tmp_path / "server.log")]
+    options += ["--gateway-port", "0", "--drain-s", "60"]
+    with (
+        serving("-m", "proteus.cli", "serve", *ANY_PORTS, *options) as served,
+        Client(served.said["grpc"]) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         url, first = gateway_of(served)
         assert get_json(url, "/health/ready")[0] == 200
         os.kill(first, signal.SIGKILL)
         assert wait_for(lambda: has_gateway(served))
-        assert gateway_of(served)[0] == url
         pid = gateway_of(served)[1]
-        assert pid != first
+        assert (gateway_of(served)[0], pid != first) == (url, True)
         with chat(url, stream=True, **LONG) as answer:
             assert answer.status == 200
             answer.readline()
@@ -165,6 +201,15 @@ def test_a_gateway_comes_back_when_it_dies_and_finishes_what_is_open_before_its_
             lines = answer.read().split(b"\n\n")
         assert lines[-2] == b"data: [DONE]"
         assert b'"finish_reason":"length"' in b"".join(lines)
-        assert served.rest().splitlines()[-1] == "stopped"
-        assert not is_alive(pid)
+
+        stream = client.stream("A long one, while it drains", **LONG)
+        next(stream)
+        rest = pool.submit(list, stream)
+        assert wait_for(lambda: served.health() == (503, {"ready": False, "reasons": ["the server is draining"]}))
+        assert (is_alive(pid), rest.done()) == (False, False)
+        assert client.ask("One more", max_tokens=4).usage.output_tokens <= 4
+        *_, whole = rest.result()
+        assert [choice.finish_reason for choice in whole.choices] == ["length"] * LONG["n"]
+        said = [line.partition(",")[0] for line in served.rest().splitlines()]
+    assert said == ["the gateway finishes what is open; once more to stop at once", "draining", "stopped"]
     assert served.process.returncode == 0
