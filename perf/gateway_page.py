@@ -88,10 +88,8 @@ def plot(turns: Turns, courses: Sequence[Course], file: Path = PLOT) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 6, figsize=(15, 8), layout="constrained")
-    grid = axes[0, 0].get_gridspec()
-    for axis in axes.flat:
-        axis.remove()
+    figure = pyplot.figure(figsize=(15, 8), layout="constrained")
+    grid = figure.add_gridspec(2, 6)
     for number, kind in enumerate(KINDS):
         _plot_kind(figure.add_subplot(grid[0, 2 * number : 2 * number + 2]), turns, kind)
     for number, course in enumerate(courses):

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perf.gateway_client import DIRECT, GATEWAY, Job
 from perf.gateway_servers import ENVIRONMENT, ROOT, Started, cpu_s
-from perf.records import Record, commit
+from perf.records import Record, commit, versions
 
 PER_SECOND = 50.0
 MORE_S = 60.0  # that a turn may take beside its seconds: pictures are drawn before it begins
@@ -132,12 +133,12 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 
 def records(turns: Turns, command: str) -> list[Record]:
-    return [record for kind in KINDS for record in _of_kind(turns, kind, command)]
+    make = partial(Record, command=command, versions=versions(), commit=commit())
+    return [record for kind in KINDS for record in _of_kind(turns, kind, make)]
 
 
-def _of_kind(turns: Turns, kind: Kind, command: str) -> list[Record]:
+def _of_kind(turns: Turns, kind: Kind, make: Callable[..., Record]) -> list[Record]:
     ours, theirs = turns.of(kind, GATEWAY), turns.of(kind, DIRECT)
-    make = _record(command)
     found = []
     for moment in MOMENTS if kind.stream else ("whole",):
         for name, part in QUANTILES.items():
@@ -183,7 +184,3 @@ def _equal(ours: Sequence[Turn], theirs: Sequence[Turn], make: Callable[..., Rec
         baseline=len(pairs),
         note=f"of {len(pairs):,} the same both ways; {errors} errors; clients late by up to {late_ms:.1f} ms (p99)",
     )
-
-
-def _record(command: str) -> Callable[..., Record]:
-    return lambda **fields: Record(command=command, **fields)
