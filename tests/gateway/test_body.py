@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import tracemalloc
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from proteus.deployment import Deployment
 from proteus.errors import InvalidRequest
-from proteus.gateway.body import LARGE_BYTES, MAX_VALUES, load_json, parse_json
+from proteus.gateway import body as reading
+from proteus.gateway.body import LARGE_BYTES, MAX_PLAIN_BYTES, MAX_VALUES, load_json, parse_json
 from tests.gateway.running import DEMO
 
 DEPLOYMENT = Deployment.load(DEMO)
@@ -37,6 +39,7 @@ def nested(depth: int, begin: bytes = b"[", end: bytes = b"]") -> bytes:
         ('{"ä": "😀"}'.encode(), {"ä": "😀"}),
         (rb'{"a": "\ud83d\ude00"}', {"a": "😀"}),
         (b'{"a": "%s"}' % (b"," * 10 * MAX_VALUES), {"a": "," * 10 * MAX_VALUES}),
+        (b'{"a": [%s1]}' % (b"1," * (MAX_VALUES - 2)), {"a": [1] * (MAX_VALUES - 1)}),
     ],
 )
 def test_a_document_is_what_it_says(body: bytes, document: dict[str, Any]) -> None:
@@ -73,8 +76,11 @@ def test_a_document_is_what_it_says(body: bytes, document: dict[str, Any]) -> No
         (nested(DEEPEST + 1), "too many brackets"),
         (nested(DEEPEST + 1, b'{"a":', b"}").replace(b":}", b":1}"), "too many brackets"),
         (b"[" * 1_000_000, "too many values"),
-        (b'{"a": [%s1]}' % (b"1," * 4 * MAX_VALUES), "too many values"),
+        (b'{"a": [%s1]}' % (b"1," * MAX_VALUES), "too many values"),
+        (b'{"a": [%s1]}' % (b"[]," * (MAX_VALUES // 2)), "too many values"),
         (b'"' * 1_000_000, "too many values"),
+        (b'{"a": [%s1]}' % ((b"9" * 4_000 + b",") * 1_100), "too long numbers"),
+        (b'{"a": 1%s}' % (b" " * MAX_PLAIN_BYTES), "too much space"),
     ],
 )
 def test_a_body_that_is_no_plain_document_is_refused(body: bytes, says: str) -> None:
@@ -102,6 +108,22 @@ def test_a_large_body_is_the_same_document() -> None:
     assert asyncio.run(load_json(json.dumps(document).encode(), LIMITS)) == document
 
 
+@pytest.mark.parametrize(
+    ("body", "elsewhere"),
+    [
+        (b'{"a": 1}', False),
+        (b'{"a": "%s"}' % (b"A" * 200_000), False),
+        (b'{"a": "%s"}' % (b"A" * 300_000), True),
+        (nested(DEEPEST).replace(b"[]", b"[" + b"[]," * 8_000 + b"1]"), True),
+    ],
+)
+def test_what_takes_long_to_read_is_read_in_a_thread(
+    body: bytes, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "parse_json", lambda *_: {"thread": threading.get_ident()})
+    assert (asyncio.run(load_json(body, LIMITS))["thread"] != threading.get_ident()) == elsewhere
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(-1e18, 1e18) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -113,6 +135,15 @@ JSON = st.recursive(
 def test_every_small_document_is_read_as_pythons_own_reader_does(document: dict[str, Any], ascii_only: bool) -> None:
     body = json.dumps(document, ensure_ascii=ascii_only).encode()
     assert parse_json(body, LIMITS) == json.loads(body)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7])
+def test_a_document_is_the_same_however_it_is_cut(piece_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {'"[': "\\", "\\\\": '\\"', "a": ['\\\\"{{,,', {'\\"b": ': [1, -2.5, "\n\\"]}], "c:": ":::"}
+    monkeypatch.setattr(reading, "PIECE_BYTES", piece_bytes)
+    assert parse_json(json.dumps(document).encode(), LIMITS) == document
+    with pytest.raises(InvalidRequest, match="too many brackets"):
+        parse_json(json.dumps({'\\"': nested(DEEPEST).decode(), "a": json.loads(nested(DEEPEST))}).encode(), LIMITS)
 
 
 @given(st.text(alphabet='[]{},:"\\a1 ', max_size=24))
