@@ -26,7 +26,12 @@ BUSY = {
 GATEWAY = {"enabled": True, "tenantsSecret": "tenants"}
 INGRESS = {"enabled": True, "className": "nginx", "host": "ai.example.com", "tlsSecret": "ai-tls"}
 ROUTE = {"enabled": True, "gateway": "public", "namespace": "edge", "host": "ai.example.com"}
-AT_EXAMPLE = {'hosts = ["localhost", "127.0.0.1", "[::1]"]': 'hosts = ["ai.example.com"]'}
+PROXIES = ["10.244.0.0/16"]
+LIGHT = """
+[gateway.light]
+deployment = "light/deployment.toml"
+servers = [{ grpc = "127.0.0.1:8101", health = "127.0.0.1:8103" }]
+"""
 BY_URL = {"hosts = []  ": 'hosts = ["cdn.example.com"]  ', "networks = []": 'networks = ["10.9.0.0/16"]'}
 CHECKED = """
 [gateway.moderation]
@@ -70,19 +75,29 @@ CASES: dict[str, tuple[Mapping[str, Any], str]] = {
             "gateway": {
                 **GATEWAY,
                 "ingress": INGRESS,
+                "proxies": PROXIES,
                 "meteringClaim": "metering",
                 "moderation": {"cidr": "10.4.0.0/24", "port": 443},
             }
         },
-        exported_file(**AT_EXAMPLE, **BY_URL) + CHECKED,
+        exported_file(**BY_URL) + CHECKED,
     ),
     "one small server with a gateway, autoscaled": (
         {
-            "gateway": {**GATEWAY, "autoscaling": {"enabled": True}, "route": ROUTE},
+            "gateway": {
+                **GATEWAY,
+                "autoscaling": {"enabled": True},
+                "route": ROUTE,
+                "hosts": ["ai.example.com", "ai.internal"],
+            },
             "pools": {**ALONE, "all": {"enabled": True}},
             "monitoring": OPERATOR,
         },
-        exported_file(**AT_EXAMPLE),
+        exported_file(**{"proxies = []": 'proxies = ["10.0.0.0/8"]'}),
+    ),
+    "a gateway to two releases": (
+        {"gateway": {**GATEWAY, "light": {"release": "small", "pool": "all"}}},
+        DEPLOYMENT + LIGHT,
     ),
     "a gateway to drawing alone": ({"gateway": GATEWAY, "pools": {**ALONE, "draw": {"enabled": True}}}, DEPLOYMENT),
     "without GPUs, from a folder of the nodes": (

@@ -83,19 +83,19 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def render(values: Mapping[str, Any], deployment: str = DEPLOYMENT) -> list[Object]:
+def render(values: Mapping[str, Any], deployment: str = DEPLOYMENT, *, release: str = RELEASE) -> list[Object]:
     """The objects of the chart with these values, `model.claim` among them where they name no other source."""
-    return list(_render(json.dumps({"model": {"claim": "models"}, **values}, sort_keys=True), deployment))
+    return list(_render(json.dumps({"model": {"claim": "models"}, **values}, sort_keys=True), deployment, release))
 
 
 @functools.cache
-def _render(values: str, deployment: str) -> tuple[Object, ...]:
+def _render(values: str, deployment: str, release: str) -> tuple[Object, ...]:
     with tempfile.TemporaryDirectory() as folder:
         given, file = Path(folder, "values.json"), Path(folder, "deployment.toml")
         given.write_text(values, encoding="utf-8")
         file.write_text(deployment, encoding="utf-8")
         rendered = helm(
-            "template", RELEASE, str(CHART), "-n", NAMESPACE, "-f", str(given), "--set-file", f"deployment={file}"
+            "template", release, str(CHART), "-n", NAMESPACE, "-f", str(given), "--set-file", f"deployment={file}"
         )
     return tuple(found for found in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if found)
 

@@ -9,8 +9,9 @@ import typer
 
 from proteus.cli.commands import app
 from proteus.deployment import Deployment
+from proteus.gateway.browser import PROBED
 from proteus.launcher.process import STOP_GRACE_S
-from tests.docker.helm_cases import AT_EXAMPLE, CASES, GATEWAY, INGRESS
+from tests.docker.helm_cases import ALONE, CASES, GATEWAY, INGRESS, LIGHT, PROXIES
 from tests.docker.helm_chart import (
     DEPLOYMENT,
     NAME,
@@ -22,6 +23,7 @@ from tests.docker.helm_chart import (
     of_kind,
     pods,
     render,
+    selects,
     serving,
 )
 
@@ -50,8 +52,47 @@ def test_its_file_is_the_given_one_but_for_where_things_are(case: str, tmp_path:
     assert ours.gateway is not None and given.gateway is not None
     changed = {"gateway", "checkpoint", "draw_checkpoint"}
     assert ours.model_dump(exclude=changed) == given.model_dump(exclude=changed)
-    places = {"pools", "tenants", "metering"}
+    places = {"pools", "tenants", "metering", "light", "http"}
     assert ours.gateway.model_dump(exclude=places) == given.gateway.model_dump(exclude=places)
+    reached = {"hosts", "proxies"}
+    assert ours.gateway.http.model_dump(exclude=reached) == given.gateway.http.model_dump(exclude=reached)
+
+
+LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
+
+
+@pytest.mark.parametrize(
+    ("case", "hosts", "proxies"),
+    [
+        ("with a gateway", [], []),
+        ("with a gateway behind an Ingress", ["ai.example.com"], PROXIES),
+        ("one small server with a gateway, autoscaled", ["ai.example.com", "ai.internal"], ["10.0.0.0/8"]),
+    ],
+)
+def test_it_knows_the_names_that_clients_use_and_who_is_in_front_of_it(
+    case: str, hosts: list[str], proxies: list[str], tmp_path: Path
+) -> None:
+    settings = loaded(file_of(render(*CASES[case]), "gateway"), tmp_path).gateway
+    assert settings is not None
+    assert (settings.http.hosts, settings.http.proxies) == ([*LOOPBACK, *hosts], proxies)
+
+
+@pytest.mark.parametrize(("release", "name"), [("small", "small-proteus"), ("proteus-small", "proteus-small")])
+def test_the_light_model_is_another_releases(release: str, name: str, tmp_path: Path) -> None:
+    values = {"gateway": {**GATEWAY, "light": {"release": release, "pool": "all"}}}
+    found = render(values, DEPLOYMENT + LIGHT)
+    settings = loaded(file_of(found, "gateway"), tmp_path).gateway
+    assert settings is not None and settings.light is not None
+    (server,) = settings.light.servers
+    other = render({"pools": {**ALONE, "all": {"enabled": True}}}, release=release)
+    assert server.grpc == f"{name}-all.{NAMESPACE}.svc.cluster.local:8001"
+    assert f"{name}-all" in of_kind(other, "Service")
+    ours = pods(found)[f"{NAME}-gateway"]["metadata"]["labels"]
+    theirs = pods(other)[f"{name}-all"]["metadata"]["labels"]
+    asked = of_kind(found, "NetworkPolicy")[f"{NAME}-gateway"]["spec"]["egress"]
+    assert any(selects(peer["podSelector"], theirs) for rule in asked for peer in rule["to"])
+    let_in = of_kind(other, "NetworkPolicy")[f"{name}-all"]["spec"]["ingress"][0]["from"]
+    assert any(selects(peer["podSelector"], ours) for peer in let_in)
 
 
 def test_each_pool_is_a_service_that_answers_it(found: list[Object], tmp_path: Path) -> None:
@@ -79,17 +120,19 @@ def test_it_is_started_with_options_that_exist(found: list[Object]) -> None:
     assert ports == {"gateway": int(values["--port"]), "metrics": int(values["--metrics-port"])}
 
 
-def test_probes_ask_the_public_port_in_a_name_that_it_takes(found: list[Object], tmp_path: Path) -> None:
-    deployment = loaded(file_of(found, "gateway"), tmp_path)
-    assert deployment.gateway is not None
+def test_probes_ask_the_public_port_for_what_it_tells_anybody(found: list[Object]) -> None:
     asked = {probe: container(found)[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe")}
-    assert {probe: one["path"] for probe, one in asked.items()} == {
-        "readinessProbe": "/health/ready",
-        "livenessProbe": "/health/live",
+    assert asked == {
+        "readinessProbe": {"path": "/health/ready", "port": "gateway"},
+        "livenessProbe": {"path": "/health/live", "port": "gateway"},
     }
-    for one in asked.values():
-        assert one["port"] == "gateway"
-        assert [header["value"] for header in one["httpHeaders"]] <= deployment.gateway.http.hosts
+    assert {one["path"] for one in asked.values()} == set(PROBED), "by the pod's address, which is none of its hosts"
+
+
+def test_it_may_take_as_long_to_get_ready_as_a_server(found: list[Object]) -> None:
+    deployments = of_kind(found, "Deployment")
+    waits_s = {name: deployments[f"{NAME}-{name}"]["spec"]["progressDeadlineSeconds"] for name in serving(found)}
+    assert deployments[f"{NAME}-gateway"]["spec"]["progressDeadlineSeconds"] == max(waits_s.values())
 
 
 def test_what_is_open_has_time_to_end(found: list[Object], tmp_path: Path) -> None:
@@ -124,9 +167,9 @@ def test_nobody_has_one_who_did_not_ask_for_it() -> None:
     assert not [found for found in render({}) if "gateway" in found["metadata"]["name"]]
 
 
-def test_an_ingress_is_for_the_names_of_the_file() -> None:
-    values = {"gateway": {**GATEWAY, "ingress": {**INGRESS, "annotations": {"a.example/b": "c"}}}}
-    (ingress,) = of_kind(render(values, exported_file(**AT_EXAMPLE)), "Ingress").values()
+def test_an_ingress_leads_to_the_service() -> None:
+    way = {"ingress": {**INGRESS, "annotations": {"a.example/b": "c"}}, "proxies": PROXIES}
+    (ingress,) = of_kind(render({"gateway": {**GATEWAY, **way}}), "Ingress").values()
     assert ingress["metadata"]["annotations"] == {"a.example/b": "c"}
     (rule,) = ingress["spec"]["rules"]
     assert rule["http"]["paths"][0]["backend"]["service"] == {"name": f"{NAME}-gateway", "port": {"name": "http"}}

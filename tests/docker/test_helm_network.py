@@ -126,6 +126,7 @@ def egress(objects: list[Object], pool: str) -> list[Object]:
         ("with a gateway", "gateway", [8001, 8080]),
         ("with a gateway behind an Ingress", "gateway", [8001, 8080, 443, 443]),
         ("a gateway to drawing alone", "gateway", [8001, 8080]),
+        ("a gateway to two releases", "gateway", [8001, 8080, 8001, 8080]),
     ],
 )
 def test_pods_ask_only_whom_they_need(case: str, pool: str, ports: list[int]) -> None:

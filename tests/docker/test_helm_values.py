@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docker.helm_cases import ALONE, AT_EXAMPLE, CHECKED, EXTERNAL, GATEWAY, INGRESS, ROUTE
+from tests.docker.helm_cases import ALONE, CHECKED, EXTERNAL, GATEWAY, INGRESS, LIGHT, PROXIES, ROUTE
 from tests.docker.helm_chart import CHART, DEPLOYMENT, Refused, exported_file, helm, render, without_drawing
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -51,6 +51,9 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
         ({"encoderCache": {"password": "hunter2"}}, "'password' not allowed"),
         ({"gateway": {"tenants": {"demo": {"keys": ["pk-1"]}}}}, "'tenants' not allowed"),
         ({"gateway": {"ingress": {"host": "https://a"}}}, "/gateway/ingress/host"),
+        ({"gateway": {"hosts": ["https://a"]}}, "/gateway/hosts/0"),
+        ({"gateway": {"proxies": ["10.0.0.1"]}}, "/gateway/proxies/0"),
+        ({"gateway": {"light": {"pool": "encoder"}}}, "/gateway/light/pool"),
         ({"gateway": {"service": {"type": "LoadBalancer"}}}, "'service' not allowed"),
         ({"gateway": {"resources": {"limits": {"memory": "lots"}}}}, "/gateway/resources/limits/memory"),
         ({"networkPolicy": {"entrance": None}}, "'entrance'"),
@@ -65,7 +68,7 @@ def test_the_schema_refuses(values: Mapping[str, Any], where: str) -> None:
 
 
 WITHOUT_GATEWAY = re.sub(r"(?ms)^\[gateway\]$.*?(?=^# Pictures out)", "", DEPLOYMENT)
-AT_HOST = exported_file(**AT_EXAMPLE)
+WITH_WAY = {**GATEWAY, "proxies": PROXIES}
 GPU_TWICE = exported_file(**{"tensor_parallel = 1": "tensor_parallel = 2"})
 
 
@@ -98,12 +101,18 @@ GPU_TWICE = exported_file(**{"tensor_parallel = 1": "tensor_parallel = 2"})
         ({"gateway": GATEWAY}, WITHOUT_GATEWAY, "no table [gateway]"),
         ({"gateway": {"enabled": True}}, DEPLOYMENT, "tenantsSecret is empty"),
         ({"gateway": GATEWAY}, DEPLOYMENT + CHECKED, "moderation.cidr is empty"),
-        ({"gateway": GATEWAY}, DEPLOYMENT + '[gateway.light]\ndeployment = "a"\n', "[gateway.light]"),
+        ({"gateway": GATEWAY}, DEPLOYMENT + LIGHT, "gateway.light.release is empty"),
+        (
+            {"gateway": {**GATEWAY, "light": {"release": "small"}}},
+            DEPLOYMENT + LIGHT.replace("light/", "../light/"),
+            "[gateway.light] deployment leads out",
+        ),
         ({"gateway": {**GATEWAY, "autoscaling": {"min": 9}}}, DEPLOYMENT, "gateway.autoscaling.min is over max"),
-        ({"gateway": {**GATEWAY, "ingress": INGRESS}}, DEPLOYMENT, "gateway.ingress.host is not one of"),
-        ({"gateway": {**GATEWAY, "ingress": {**INGRESS, "host": ""}}}, DEPLOYMENT, "gateway.ingress.host is empty"),
-        ({"gateway": {**GATEWAY, "ingress": {**INGRESS, "tlsSecret": ""}}}, AT_HOST, "className and tlsSecret"),
-        ({"gateway": {**GATEWAY, "route": {**ROUTE, "gateway": ""}}}, AT_HOST, "gateway.route.gateway is empty"),
+        ({"gateway": {**GATEWAY, "ingress": INGRESS}}, DEPLOYMENT, "gateway.proxies is empty"),
+        ({"gateway": {**GATEWAY, "route": ROUTE}}, DEPLOYMENT, "gateway.proxies is empty"),
+        ({"gateway": {**WITH_WAY, "ingress": {**INGRESS, "host": ""}}}, DEPLOYMENT, "gateway.ingress.host is empty"),
+        ({"gateway": {**WITH_WAY, "ingress": {**INGRESS, "tlsSecret": ""}}}, DEPLOYMENT, "className and tlsSecret"),
+        ({"gateway": {**WITH_WAY, "route": {**ROUTE, "gateway": ""}}}, DEPLOYMENT, "gateway.route.gateway is empty"),
     ],
 )
 def test_the_templates_refuse(values: Mapping[str, Any], deployment: str, text: str) -> None:

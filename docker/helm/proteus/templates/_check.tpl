@@ -40,8 +40,11 @@
 {{- if not $table -}}
 {{- fail "deployment has no table [gateway]: add it, as deployments/demo.toml has it, or set gateway.enabled=false" -}}
 {{- end -}}
-{{- if $table.light -}}
-{{- fail "deployment has [gateway.light]: a release has one model; remove the table" -}}
+{{- if and $table.light (not .gateway.light.release) -}}
+{{- fail "gateway.light.release is empty: the release of this namespace that serves the model of [gateway.light]" -}}
+{{- end -}}
+{{- if regexMatch "^/|(^|/)\\.\\.(/|$)" (($table.light | default dict).deployment | default "") -}}
+{{- fail "deployment: [gateway.light] deployment leads out of the exported folder: put the light model's export into it" -}}
 {{- end -}}
 {{- if not .gateway.tenantsSecret -}}
 {{- fail "gateway.tenantsSecret is empty: kubectl create secret generic tenants --from-file=tenants.toml (docs/tenants.md), and give its name" -}}
@@ -55,8 +58,8 @@
 {{- range $way := list "ingress" "route" -}}
 {{- $chosen := index $.gateway $way -}}
 {{- if and $chosen.enabled (not $chosen.host) -}}{{- fail (printf "gateway.%s.host is empty: the name that clients use" $way) -}}{{- end -}}
-{{- if and $chosen.enabled (not (or (has "*" $table.http.hosts) (has $chosen.host $table.http.hosts))) -}}
-{{- fail (printf "gateway.%s.host is not one of [gateway.http] hosts: add %s to the deployment file" $way $chosen.host) -}}
+{{- if and $chosen.enabled (not (concat ($table.http.proxies | default list) $.gateway.proxies)) -}}
+{{- fail (printf "gateway.proxies is empty: the network of the pods behind gateway.%s; else one client who guesses keys locks out all" $way) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .gateway.ingress.enabled (not (and .gateway.ingress.className .gateway.ingress.tlsSecret)) -}}

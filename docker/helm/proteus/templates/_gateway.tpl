@@ -1,5 +1,5 @@
-{{/* The deployment file of the gateway: where the servers of this release are, its tenants, its metering log. A pool that
-is off answers nothing: what it would serve is left out of the file. */}}
+{{/* The deployment file of the gateway: where the servers of this release are, its tenants, its metering log, and who is in
+front of it. A pool that is off answers nothing: what it would serve is left out of the file. */}}
 {{- define "proteus.gatewayFile" -}}
 {{- $pools := include "proteus.pools" . | fromJson -}}
 {{- $file := .Values.deployment | fromToml -}}
@@ -9,14 +9,30 @@ is off answers nothing: what it would serve is left out of the file. */}}
 {{- if not (hasKey $pools $draws) -}}{{- $_ := unset $file "draw_checkpoint" -}}{{- $draws = $reads -}}{{- end -}}
 {{- $servers := dict -}}
 {{- range $kind, $pool := dict "text" $reads "picture" $reads "draw" $draws -}}
-{{- $grpc := include "proteus.addressOf" (dict "root" $ "pool" $pool "port" "grpc") -}}
-{{- $health := include "proteus.addressOf" (dict "root" $ "pool" $pool "port" "health") -}}
-{{- $_ := set $servers $kind (list (dict "grpc" $grpc "health" $health)) -}}
+{{- $_ := set $servers $kind (include "proteus.serversOf" (dict "root" $ "pool" $pool) | fromJsonArray) -}}
 {{- end -}}
 {{- $_ := set $file.gateway "pools" $servers -}}
+{{- if $file.gateway.light -}}
+{{- $light := dict "Chart" .Chart "Values" .Values "Release" (dict "Name" .Values.gateway.light.release "Namespace" .Release.Namespace) -}}
+{{- $_ := set $file.gateway.light "servers" (include "proteus.serversOf" (dict "root" $light "pool" .Values.gateway.light.pool) | fromJsonArray) -}}
+{{- end -}}
+{{- $http := $file.gateway.http -}}
+{{- $ways := list -}}
+{{- range $way := list .Values.gateway.ingress .Values.gateway.route -}}
+{{- if $way.enabled -}}{{- $ways = append $ways $way.host -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $http "hosts" (concat $http.hosts .Values.gateway.hosts $ways | uniq) -}}
+{{- $_ := set $http "proxies" (concat ($http.proxies | default list) .Values.gateway.proxies | uniq) -}}
 {{- $_ := set $file.gateway "tenants" "/etc/proteus-tenants/tenants.toml" -}}
 {{- if $file.gateway.metering -}}{{- $_ := set $file.gateway.metering "path" "/var/lib/proteus/metering.jsonl" -}}{{- end -}}
 {{ $file | toToml | trim }}
+{{- end -}}
+
+{{/* Call with a dict of root and pool: what [gateway.pools] says of it, as JSON. */}}
+{{- define "proteus.serversOf" -}}
+{{- $grpc := include "proteus.addressOf" (dict "root" .root "pool" .pool "port" "grpc") -}}
+{{- $health := include "proteus.addressOf" (dict "root" .root "pool" .pool "port" "health") -}}
+{{ list (dict "grpc" $grpc "health" $health) | toJson }}
 {{- end -}}
 
 {{/* Milliseconds of [gateway.routing] drain_ms, as seconds. */}}
@@ -56,14 +72,13 @@ containers:
     ports:
       - {name: gateway, containerPort: {{ $ports.gateway }}}
       - {name: metrics, containerPort: {{ $ports.operations }}}
-    {{- $host := first (without (include "proteus.deployment" . | fromJson).gateway.http.hosts "*") | default "localhost" }}
     readinessProbe:              # a server can be asked, and it is not stopping
-      httpGet: {path: /health/ready, port: gateway, httpHeaders: [{name: Host, value: {{ $host | quote }}}]}
+      httpGet: {path: /health/ready, port: gateway}
       periodSeconds: 2
       timeoutSeconds: 5
       failureThreshold: 1
     livenessProbe:
-      httpGet: {path: /health/live, port: gateway, httpHeaders: [{name: Host, value: {{ $host | quote }}}]}
+      httpGet: {path: /health/live, port: gateway}
       initialDelaySeconds: 10
       periodSeconds: 10
       timeoutSeconds: 5
