@@ -125,10 +125,11 @@ class FairQueue(Generic[Item]):
                 yield heads.order_of(ticket), ticket
 
     def add(self, ticket: Item, *, weight: int = 1) -> None:
-        """Puts `ticket` behind the others of its tenant, whose `weight` changes only while it waits for nothing."""
+        """Puts `ticket` behind the others of its tenant, whose `weight` is this from now on."""
         tenant = self._tenants.setdefault(ticket.tenant, _Tenant(ticket.tenant))
-        if not tenant.tickets:
-            tenant.weight = weight
+        if tenant.tickets:
+            self._by_length.weight += weight - tenant.weight
+        tenant.weight = weight
         ticket.arrived_v = self._virtual
         tenant.tickets[ticket] = None
         self._size += 1
