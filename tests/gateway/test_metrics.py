@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proteus.gateway.metrics import endpoint_of
 from tests.client.peer import Peer
 from tests.gateway.running import Running, in_front_of, started
+from tests.gateway.test_models import light_file, with_light
 from tests.gateway.wire import ASKED, eventually
 
 CHAT = "/v1/chat/completions"
@@ -118,6 +120,14 @@ def test_health_is_told_in_full_here_and_in_a_word_outside(
     assert told["pools"]["text"] == {"ready": True, "waiting": 0}
     assert web.get("/health/ready").json() == {"ready": True}
     assert web.get("/metrics").status_code == 404
+
+
+def test_health_tells_of_the_light_models_servers_too(peer: Peer, tmp_path: Path) -> None:
+    light_file(tmp_path)
+    with started(in_front_of(peer.url, deployment=with_light(tmp_path))) as one:
+        told = httpx.get(one.serving.metrics_url.replace("/metrics", "/health")).json()
+    assert told["pools"]["light"] == {"ready": False, "waiting": 0}
+    assert told["ready"]
 
 
 def test_without_a_server_it_lives_and_is_not_ready() -> None:

@@ -30,7 +30,6 @@ class _Book:
     """Of one tenant."""
 
     held: ResourceVector = NOTHING
-    num_held: int = 0
     mean_held_s: float = FIRST_HELD_S
     debts: dict[str, float] = field(default_factory=dict)  # resource -> used and not yet made up for, at `at_s`
     at_s: float = 0.0
@@ -43,8 +42,7 @@ class Charge:
         self._book, self._tenant, self._vector, self._clock_s = book, tenant, vector, clock_s
         self._begun_s = clock_s()
         self._held, self._settled = True, False
-        self.sent = False  # to a server; set by whoever sends it
-        self.answered = False  # by a server, if only in part
+        self.answered = False  # by a server, if only in part; set by whoever is given the answer
 
     def __enter__(self) -> Charge:
         return self
@@ -55,7 +53,6 @@ class Charge:
         self._held = False
         book, took_s = self._book, self._clock_s() - self._begun_s
         book.held -= self._vector
-        book.num_held -= 1
         book.mean_held_s += (took_s - book.mean_held_s) * NEWEST_SHARE
 
     def reported(self, report: Mapping[str, Any]) -> None:
@@ -90,7 +87,6 @@ class Budgets:
         for name in tenant.per_second:
             book.debts[name] = book.debts.get(name, 0.0) + getattr(vector, name)
         book.held += vector
-        book.num_held += 1
         return Charge(book, tenant, vector, self._clock_s)
 
     def held(self, tenant: str) -> ResourceVector:

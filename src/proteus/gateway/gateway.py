@@ -75,6 +75,6 @@ class Gateway:
         """None while requests are taken, and a server of any pool would get them."""
         if self.visits.draining:
             return "the gateway is stopping"
-        if not any(self.router.ready(pool) for pool, _ in self.settings.pools.named()):
+        if not any(self.router.ready(pool) for pool in self.shares.rooms):
             return "no server of any pool is ready"
         return None

@@ -47,7 +47,6 @@ class Operations:
 def condition(gateway: Gateway) -> dict[str, Any]:
     """For a person, or a program that watches."""
     why = gateway.why_not_ready()
-    pools = {pool: gateway.router.ready(pool) for pool, _ in gateway.settings.pools.named()}
     return {
         "ready": why is None,
         "why": why,
@@ -55,7 +54,8 @@ def condition(gateway: Gateway) -> dict[str, Any]:
         "deployment": gateway.deployment.name,
         "draining": gateway.visits.draining,
         "pools": {
-            pool: {"ready": ready, "waiting": gateway.shares.figures().get(pool, 0)} for pool, ready in pools.items()
+            pool: {"ready": gateway.router.ready(pool), "waiting": waiting}
+            for pool, waiting in gateway.shares.figures().items()
         },
         "servers": [asdict(one) for one in gateway.router.figures()],
         "open_requests": gateway.visits.open,

@@ -70,7 +70,7 @@ class Visit:
     seat: Seat | None = None  # that holds the bytes of the body, and what is fetched
     order: Order | None = None
     charge: Charge | None = None  # on its tenant's budget
-    server: str = ""  # that answered
+    server: str = ""  # that it was sent to last; none: it was not
     retries: int = 0
     report: Mapping[str, Any] | None = None  # the server's, as docs/contract.md tells it
     price: float = 0.0  # of what was used

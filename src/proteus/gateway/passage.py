@@ -24,14 +24,13 @@ class Passage:
         visit.order = order
         with self._budgets.charge(order.tenant, order.resources) as charge:
             visit.charge = charge
-            async with self._shares.turn(visit, order) as reservation:
-                charge.sent = True
-                async with aclosing(self._router.messages(visit, order)) as messages:
-                    async for message in messages:
-                        if not charge.answered:
-                            charge.answered = True
-                            without_pictures(reservation)
-                        yield message
+            turn, messages = self._shares.turn(visit, order), self._router.messages(visit, order)
+            async with turn as reservation, aclosing(messages):
+                async for message in messages:
+                    if not charge.answered:
+                        charge.answered = True
+                        without_pictures(reservation)
+                    yield message
 
     def ended(self, visit: Visit) -> None:
         """What was not used comes back to the budgets per second.
@@ -42,5 +41,5 @@ class Passage:
         charge = visit.charge
         if charge is None or visit.report is not None:
             return
-        if not charge.answered and not (charge.sent and visit.outcome in WORKED_FOR):
+        if not charge.answered and not (visit.server and visit.outcome in WORKED_FOR):
             charge.settle(NOTHING)
