@@ -109,7 +109,9 @@ class GatewayRouting(Section):
     suspect_ms: Count = Field(
         description="that a server which broke a connection or answered `unavailable` comes after all others"
     )
-    max_retries: NotNegative = Field(description="on other servers, of a request of whose answer nothing was sent")
+    max_retries: NotNegative = Field(
+        description="on other servers, of a request of whose answer nothing was sent; one, where servers died with it"
+    )
     answer_timeout_ms: Count = Field(description="for a whole answer, waiting included")
     drain_ms: Count = Field(description="for open requests, when the gateway is told to stop")
 

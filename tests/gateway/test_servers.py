@@ -229,6 +229,46 @@ def test_servers_behind_a_name_come_and_go(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(scenario())
 
 
+def test_a_server_that_goes_and_comes_again_while_it_ends_something_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pools, "LOOK_UP_S", 0.02)
+    behind = {"127.0.0.1"}
+
+    async def found(*_: Any) -> frozenset[str]:
+        return frozenset(behind)
+
+    monkeypatch.setattr(pools, "addresses", found)
+
+    async def scenario() -> None:
+        with peers() as (peer,):
+            async with routing(f"language.example:{peer.url.rpartition(':')[2]}") as router:
+                async with aclosing(router.messages(visit(), order("never end"))) as messages:
+                    await anext(messages)
+                    behind.clear()
+                    await until(lambda: not router.ready("text"))
+                    behind.add("127.0.0.1")
+                    await until(lambda: router.ready("text"))
+                    told = [one.outstanding_requests for one in router.figures()]
+                    assert sorted(told) == [0, 0, 1], "in each of its pools once, and what it has is known"
+                for _ in range(3):
+                    await asyncio.sleep(0.02)  # it has ended all, and is not closed for it
+                    await answer(router, order())
+
+    asyncio.run(scenario())
+
+
+def test_a_server_whose_health_cannot_be_asked_is_down_and_harms_no_other() -> None:
+    async def scenario() -> None:
+        with peers(2) as (well, other):
+            nowhere = [{"grpc": other.url, "health": "no..name:8003"}]
+            async with routing(well.url, pools={"draw": nowhere}) as router:
+                assert [router.ready(pool) for pool in ("text", "draw")] == [True, False]
+                await answer(router, order())
+
+    asyncio.run(scenario())
+
+
 def test_without_a_server_the_gateway_starts_and_takes_the_first_that_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "LOOK_UP_S", 0.02)
     behind: set[str] = set()

@@ -32,13 +32,19 @@ def check_url(url: str) -> str:
     return url
 
 
+def was_never_connected(error: grpc.RpcError) -> bool:
+    """Whether no server got the request."""
+    status: Any = error
+    return status.code() is grpc.StatusCode.UNAVAILABLE and _NEVER_CONNECTED.search(status.details() or "") is not None
+
+
 def in_plain_words(error: grpc.RpcError, url: str, timeout_s: float | None) -> ClientError:
     """What a broken call means to the caller."""
     status: Any = error
     code, details = status.code(), status.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return TimedOut(f"no complete answer from {url} in time: raise timeout_s = {timeout_s} or ask for less")
-    if code is grpc.StatusCode.UNAVAILABLE and _NEVER_CONNECTED.search(details):
+    if was_never_connected(error):
         return ConnectionFailed(f"no server at {url}: start one with `proteus serve`")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):
         return ConnectionFailed(f"the server at {url} went away before the answer was complete: ask again")

@@ -98,10 +98,12 @@ class Pools:
             self._retire(self._servers.pop(address))
         new = []
         for address, (health, pools) in wanted.items():
-            if address not in self._servers:
-                self._servers[address] = TritonServer(address, health, self._routing)
-                new.append(self._servers[address])
-            self._servers[address].pools = pools
+            server = self._servers.get(address) or self._taken_back(address)
+            if server is None:
+                server = TritonServer(address, health, self._routing)
+                new.append(server)
+            server.pools = pools
+            self._servers[address] = server
         return new
 
     def _wanted(self) -> dict[str, tuple[str | None, frozenset[RoutedPool]]]:
@@ -114,10 +116,19 @@ class Pools:
                 wanted[address] = health or _health(server, host), pools | {pool}
         return wanted
 
+    def _taken_back(self, address: str) -> TritonServer | None:
+        """That is there again before it has ended what it had."""
+        for retiring, server in self._retiring.items():
+            if server.address == address and server.is_open:
+                retiring.cancel()
+                del self._retiring[retiring]
+                return server
+        return None
+
     def _retire(self, server: TritonServer) -> None:
         retiring = asyncio.create_task(server.retire())
         self._retiring[retiring] = server
-        retiring.add_done_callback(self._retiring.pop)
+        retiring.add_done_callback(lambda done: self._retiring.pop(done, None))
 
 
 def host_of(address: str) -> str:

@@ -16,6 +16,7 @@ from proteus.gateway.pools import Pools
 from proteus.gateway.sending import (
     AnsweredUnavailable,
     Broke,
+    Died,
     HoldingRoom,
     ServerFailed,
     WasFull,
@@ -80,7 +81,7 @@ class Router:
             if failures:
                 tried[-1].retries += 1
             tried.append(server)
-            visit.server, visit.retries = server.address, len(failures)
+            visit.retries = len(failures)
             breaks, was_given = server.breaks, False
             try:
                 async with aclosing(self._send(server, visit, order, document)) as messages:
@@ -102,6 +103,7 @@ class Router:
         if left_s <= 0:
             raise too_late()
         _address(order, document)
+        visit.server = server.address
         with server.busy(pool_of(order), cost_of(order.resources, self._capacities[order.door])):
             sent = messages_of(server, order, timeout_s=left_s, traceparent=visit.traceparent)
             async with aclosing(sent), aclosing(held_back(sent, self._room) if order.whole else sent) as messages:
@@ -116,9 +118,12 @@ class Router:
         return server
 
     def _may_try_again(self, failures: Collection[ServerFailed]) -> bool:
-        """Full servers are asked once more and no oftener: where two are full, the third is likely to be."""
-        full = sum(isinstance(one, WasFull) for one in failures)
-        return len(failures) <= self._routing.max_retries and full <= 1
+        """Full servers are asked once more and no oftener: where two are full, the third is likely to be.
+
+        Nor is a third that may die: what two died of is likely to be the request.
+        """
+        full, died = (sum(isinstance(one, kind) for one in failures) for kind in (WasFull, Died))
+        return len(failures) <= self._routing.max_retries and full <= 1 and died <= 1
 
     def _down(self, pool: RoutedPool) -> Unavailable:
         again_s = self._routing.suspect_ms / 1e3

@@ -11,7 +11,7 @@ import grpc
 
 from proteus.backend.failures import revive
 from proteus.backend.spans import TRACEPARENT
-from proteus.client.channel import in_plain_words
+from proteus.client.channel import in_plain_words, was_never_connected
 from proteus.client.errors import ClientError, ServerError, TimedOut
 from proteus.client.wire import LENGTH_BYTES, Model
 from proteus.door.document import shorten
@@ -36,7 +36,11 @@ class ServerFailed(Exception):
 
 
 class Broke(ServerFailed):
-    """The connection, or it could not be made."""
+    """The connection: it could not be made."""
+
+
+class Died(Broke):
+    """With the request, which may be why."""
 
 
 class AnsweredUnavailable(ServerFailed):
@@ -65,13 +69,13 @@ async def messages_of(
                 yield message
                 if has_ended:
                     return
-        raise Broke(_went_away())
+        raise Died(_went_away())
     except grpc.RpcError as error:
         raise _broken(error, server.address) from None
     except asyncio.CancelledError:
         if _is_cancelled():
             raise
-        raise Broke(_went_away()) from None  # the call alone was: the server gave no sign of life
+        raise Died(_went_away()) from None  # the call alone was: the server gave no sign of life
     finally:
         if not has_ended:
             server.stop(order.door, order.request_id, order.tenant.cache_scope, order.tenant.name)
@@ -149,7 +153,7 @@ def _broken(error: grpc.RpcError, address: str) -> Exception:
         return too_late()
     if isinstance(told, ServerError):  # a status that neither a broken connection nor a model has
         log.error("server %s answered: %s", address, shorten(str(told)))
-    return Broke(_went_away())
+    return (Broke if was_never_connected(error) else Died)(_went_away())
 
 
 def _went_away() -> Unavailable:

@@ -81,6 +81,11 @@ class TritonServer:
         return self._up
 
     @property
+    def is_open(self) -> bool:
+        """Until it is closed."""
+        return not self._closing
+
+    @property
     def breaks(self) -> int:
         """How often its connection broke; what was sent before the last time says nothing about now."""
         return self._breaks
@@ -151,6 +156,9 @@ class TritonServer:
             missed = isinstance(error, TimeoutError)
         except grpc.RpcError as error:
             told = Told(ready=False, why=why_not(error))
+        except Exception:
+            log.exception("server %s could not be asked for its health", self.address)
+            told = Told(ready=False, why="it could not be asked; the gateway's log tells why")
         self._misses = self._misses + 1 if missed else 0
         if told.ready and breaks != self._breaks:
             return  # said before it broke
@@ -192,11 +200,7 @@ class TritonServer:
 
     async def _watch(self) -> None:
         while True:
-            try:
-                await self.look()
-            except Exception:
-                log.exception("server %s could not be asked for its health", self.address)
-                self._now(Told(ready=False, why="it could not be asked; the gateway's log tells why"))
+            await self.look()
             await asyncio.sleep(PAUSE_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._routing.health_interval_ms / 1e3 * uniform(1 - JITTER, 1 + JITTER)):
