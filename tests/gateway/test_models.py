@@ -230,6 +230,14 @@ def test_what_the_light_model_does_not_take_goes_to_the_full_one(tmp_path: Path)
         planned(models, "auto", text("Hello " * 3_000))
 
 
+def test_a_picture_over_the_light_models_own_limit_goes_to_the_full_one(tmp_path: Path) -> None:
+    light_file(tmp_path, **{"max_side_px = 10_000": "max_side_px = 100"})
+    models = models_of(with_light(tmp_path))
+    sizes_px = ((90, 90), (120, 90))
+    asked = [planned(models, "auto", part(picture_of(*size_px)), text("What colour is it?")) for size_px in sizes_px]
+    assert [reading.model for reading in asked] == ["tiny", "demo"]
+
+
 def test_other_bytes_for_a_picture_are_planned_anew(lit: Models) -> None:
     first, other, blurred = picture_of(60, 40), picture_of(80, 40), picture_of(30, 30, "JPEG")
 
