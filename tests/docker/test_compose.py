@@ -130,6 +130,8 @@ def test_a_gateway_is_started_with_options_that_exist_and_finds_the_servers(name
     assert f":{DEFAULT_PORT}" in (address.health or "")
     assert gateway["image"] == SERVICES[name.replace("gateway", "server")]["image"]
     assert gateway["ports"] == [f"127.0.0.1:${{GATEWAY_PORT:-{PORT}}}:{PORT}"]
+    server = name.replace("gateway", "server")
+    assert gateway["depends_on"] == {server: {"condition": "service_started"}}, "and so it is stopped before it"
 
 
 def test_what_the_gateway_reads_and_writes_is_mounted_where_the_images_file_says(tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_the_share_of_faults_is_that_of_every_answer_with_a_status_from_500_on()
     assert set(outcomes.split("|")) == {code for code, status in STATUS_OF.items() if status >= 500} - never_sent
 
 
+def test_a_pool_of_which_no_server_was_ever_found_is_down_too() -> None:
+    """Such a pool has no `proteus_gateway_server_up` at all; what waits for it is told of each pool."""
+    (alert,) = (alert for alert in ALERTS if alert["alert"] == "ProteusPoolDown")
+    assert re.match(r"proteus_gateway_waiting_requests\s+unless on \(instance, pool\)", alert["expr"])
+
+
 def test_alerts_have_names_of_their_own() -> None:
     names = [alert["alert"] for alert in ALERTS]
     assert len(set(names)) == len(names)
