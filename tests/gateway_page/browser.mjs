@@ -36,8 +36,11 @@ before(async () => {
 });
 after(() => browser.close());
 
-/** A page of its own, and what it must not have done: said in the console, broken the policy, gone elsewhere. */
-async function open(browser, url, { key = null, ...options } = {}) {
+/**
+ * A page of its own, and what it must not have done: said in the console, broken the policy, gone elsewhere. `isOpen` is
+ * false where its key is not given.
+ */
+async function open(browser, url, { key = null, isOpen = true, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 }, ...options });
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
   const page = await context.newPage();
@@ -64,7 +67,7 @@ async function open(browser, url, { key = null, ...options } = {}) {
     await page.fill("#key", key);
     await page.press("#key", "Enter");
   }
-  await page.waitForFunction(() => document.getElementById("limits-said").childElementCount > 0);
+  if (isOpen) await page.waitForFunction(() => document.getElementById("limits-said").childElementCount > 0);
   return { page, context, faults };
 }
 

@@ -80,7 +80,7 @@ onPage("what a question takes is what the gateway says, before it is sent and wh
 onPage("a header that lies behind the first bytes is read from the whole file", async (page) => {
   await page.setInputFiles("#files", [picture("long_header.jpg")]);
   await cost(page);
-  assert.equal(await page.locator("#pictures .facts").textContent(), "320 × 240");
+  assert.equal(await page.locator("#pictures .facts").textContent(), "1,280 × 960");
 });
 
 onPage("an answer is streamed, and is what the API answers", async (page) => {

@@ -56,7 +56,13 @@ async function send(path, asked, signal) {
 
 /** A document; `asked` makes it a POST. Throws Refusal, or AbortError by `signal`. */
 export async function call(path, asked, signal) {
-  return (await send(path, asked, signal)).json();
+  const response = await send(path, asked, signal);
+  try {
+    return await response.json();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Refusal({ message: "the answer is no document, or broke off", fix: "try again" });
+  }
 }
 
 async function* pieces(response, signal) {

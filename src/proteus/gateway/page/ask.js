@@ -5,7 +5,7 @@ import { CostLine, questionFacts } from "./cost.js";
 import { by, node } from "./dom.js";
 import { Pictures } from "./pictures.js";
 import { refusalNode } from "./refusal.js";
-import { reportNode } from "./report.js";
+import { blurNote, reportNode } from "./report.js";
 
 const ENDINGS = {
   length: "Cut off at the most tokens that were asked for.",
@@ -29,8 +29,12 @@ export class Ask {
     this.cost = new CostLine(
       by("ask-cost"),
       questionFacts,
-      (whole) => this.costDocument(whole),
-      (cost) => this.pictures.tell(cost?.pictures),
+      async () => this.costDocument(),
+      {
+        shown: (cost) => this.pictures.tell(cost?.pictures),
+        note: (refusal) => this.note(refusal),
+        grow: (refusal) => this.grow(refusal),
+      },
     );
     this.pictures = new Pictures(by("pictures"), () => this.cost.changed());
     this.listen();
@@ -50,7 +54,8 @@ export class Ask {
       event.preventDefault();
       this.send();
     });
-    by("ask-stop").addEventListener("click", () => this.cancel());
+    // Not by the second click of a double one, which is on Ask.
+    by("ask-stop").addEventListener("click", (event) => event.detail < 2 && this.cancel());
     by("again").addEventListener("click", () => this.restart());
     by("choose").addEventListener("click", () => by("files").click());
     by("files").addEventListener("change", (event) => {
@@ -72,7 +77,6 @@ export class Ask {
 
   restart() {
     this.cancel();
-    for (const turn of this.turns) turn.pictures.forEach((picture) => URL.revokeObjectURL(picture.url));
     this.turns = [];
     by("thread").replaceChildren();
     by("welcome").hidden = false;
@@ -81,9 +85,22 @@ export class Ask {
     this.box.focus();
   }
 
-  async costDocument(whole) {
+  costDocument() {
     const question = this.question();
-    return question && this.document([...this.turns, question], whole);
+    return question && this.document([...this.turns, question], false);
+  }
+
+  /** Whether there is more to send of the picture that a refusal of the cost names, counted through the conversation. */
+  grow({ message }) {
+    const [, number] = /^picture (\d+)/.exec(message) ?? [];
+    const pictures = [...this.turns.flatMap((turn) => turn.pictures), ...this.pictures.items];
+    return pictures[number - 1]?.grow() ?? false;
+  }
+
+  /** What a new conversation would mend. */
+  note({ code, limit }) {
+    const isTooMuch = code === "prompt_too_long" || /max_pictures|max_messages/.test(limit);
+    return this.turns.length && isTooMuch ? "What was asked before counts too: New conversation begins without it." : null;
   }
 
   /** What is being written, or null. */
@@ -128,9 +145,11 @@ export class Ask {
   }
 
   busy(is) {
+    const isElsewhere = ![document.body, by("ask-stop")].includes(document.activeElement);
     by("ask-send").hidden = is;
     by("ask-stop").hidden = !is;
-    if (!is && matchMedia("(pointer: fine)").matches) this.box.focus({ preventScroll: true }); // no keyboard on a phone
+    if (is || isElsewhere || !matchMedia("(pointer: fine)").matches) return; // no keyboard comes up on a phone
+    this.box.focus({ preventScroll: true });
   }
 
   /** The question as it was asked, and the place for its answer. */
@@ -172,6 +191,8 @@ export class Ask {
     else said.remove();
     if (told.ending === "stop" && !told.text) told.ending = "wordless";
     if (ENDINGS[told.ending]) answer.append(node("p", { class: "ending" }, ENDINGS[told.ending]));
+    const blurred = blurNote(told);
+    if (blurred) answer.append(node("p", { class: "ending" }, blurred));
     if (told.proteus || told.usage) turn.append(reportNode(told));
     uncover(turn, answer);
     if (failure && told.ending !== "stopped") this.refused(failure, question, answer, told);
@@ -201,8 +222,8 @@ export class Ask {
   refused(error, question, answer, told) {
     if (!(error instanceof Refusal)) console.error(error);
     const isFree = !told.text && this.question() === null;
-    const note = told.text ? "What was said so far is kept." : isFree ? "Your question is back below." : null;
-    answer.append(refusalNode(error, { note }));
+    const kept = told.text ? "What was said so far is kept." : isFree ? "Your question is back below." : null;
+    answer.append(refusalNode(error, { note: [this.note(error), kept].filter(Boolean).join(" ") }));
     if (!isFree) return this.cost.changed();
     this.box.value = question.text;
     this.fit();

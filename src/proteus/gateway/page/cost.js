@@ -8,12 +8,12 @@ import { refusalNode } from "./refusal.js";
 const WAIT_MS = 250;
 
 export class CostLine {
-  /** `asked(whole)` gives what would be sent, or null for nothing; `shown(cost)` hears of every answer. */
-  constructor(place, facts, asked, shown = () => {}) {
-    this.place = place;
-    this.facts = facts;
-    this.asked = asked;
-    this.shown = shown;
+  /**
+   * `asked()` gives what would be sent, or null for nothing. `shown(cost)` hears of every answer, `note(refusal)` adds
+   * to a refusal, `grow(refusal)` says whether there is more of the picture that it names to be sent.
+   */
+  constructor(place, facts, asked, { shown = () => {}, note = () => null, grow = () => false } = {}) {
+    Object.assign(this, { place, facts, asked, shown, note, grow });
     this.refusal = null; // of what stands there now
   }
 
@@ -42,19 +42,19 @@ export class CostLine {
       this.refusal = error;
       this.shown(null);
       if (error.status === 401) this.show(null);
-      else this.show(refusalNode(error));
+      else this.show(refusalNode(error, { note: this.note(error) }));
     }
   }
 
-  /** By the beginnings of the files; where a header does not lie there, by the whole. */
+  /** By the beginnings of the files; where a header does not lie there, by more of that file. */
   async answer(signal) {
-    const asked = await this.asked(false);
+    const asked = await this.asked();
     if (asked === null) return null;
     try {
       return await call("v1/cost", asked, signal);
     } catch (error) {
-      if (signal.aborted || error.code !== "invalid_picture") throw error;
-      return call("v1/cost", await this.asked(true), signal);
+      if (signal.aborted || error.code !== "invalid_picture" || !this.grow(error)) throw error;
+      return this.answer(signal);
     }
   }
 

@@ -5,10 +5,11 @@ import { CostLine, drawingFacts } from "./cost.js";
 import { by, node } from "./dom.js";
 import { milliseconds } from "./figures.js";
 import { refusalNode } from "./refusal.js";
-import { reportNode } from "./report.js";
+import { blurNote, reportNode } from "./report.js";
 
 const PREVIEWS = 3; // the most that OpenAI's API gives
 const TICK_MS = 100;
+const MAX_SIZES = 64; // that are listed; of more only the squares
 const NUMBERS = ["steps", "guidance", "seed", "first_index", "n"];
 const WORDS = ["size", "sampler", "negative_prompt"];
 
@@ -32,22 +33,26 @@ export class Draw {
       event.preventDefault();
       this.send();
     });
-    by("draw-stop").addEventListener("click", () => this.cancel());
+    // Not by the second click of a double one, which is on Draw.
+    by("draw-stop").addEventListener("click", (event) => event.detail < 2 && this.cancel());
   }
 
   /** What the deployment allows, from its contract. */
   limits(draw) {
     const { min_side_px: least, max_side_px: most, side_multiple_px: step, max_pixels: area } = draw;
-    const sizes = [];
+    let sizes = [];
     for (let height = least; height <= most; height += step) {
       for (let width = least; width <= most; width += step) {
         if (width * height <= area) sizes.push(`${width}x${height}`);
       }
     }
-    const options = sizes.map((size) =>
-      node("option", { value: size, selected: size === draw.default_size }, size.replace("x", " × ")),
+    const isSquare = (size) => size.split("x")[0] === size.split("x")[1];
+    if (sizes.length > MAX_SIZES) sizes = sizes.filter((size) => isSquare(size) || size === draw.default_size);
+    by("draw-size").replaceChildren(
+      ...sizes.map((size) =>
+        node("option", { value: size, selected: size === draw.default_size }, size.replace("x", " × ")),
+      ),
     );
-    if (options.length <= 64) by("draw-size").replaceChildren(...options);
     Object.assign(by("draw-steps"), { max: draw.max_steps, value: draw.default_steps });
     Object.assign(by("draw-guidance"), { max: draw.max_guidance, value: draw.default_guidance });
     by("draw-n").max = draw.max_images;
@@ -73,32 +78,36 @@ export class Draw {
     if (!asked || this.running) return by("draw-prompt").focus();
     if (this.cost.refusal?.isFinal) return by("draw-cost").firstElementChild?.focus(); // it stands there already
     this.running = new AbortController();
+    const hadFocus = document.activeElement === by("draw-send");
     by("draw-send").hidden = true;
     by("draw-stop").hidden = false;
-    by("draw-stop").focus();
+    if (hadFocus) by("draw-stop").focus();
     for (const older of document.querySelectorAll("#drawn .report")) older.open = false;
-    const drawing = new Drawing(asked, this.msPerStep);
+    const most = Math.max(1, Number(by("draw-n").max)); // more than that is refused, and needs no places
+    const drawing = new Drawing(asked, Math.min(asked.n ?? 1, most), this.msPerStep);
     by("drawn").prepend(drawing.node);
     try {
       await drawing.run(this.running.signal);
       this.msPerStep = drawing.msPerStep ?? this.msPerStep;
     } finally {
       this.running = null;
+      const isElsewhere = ![document.body, by("draw-stop")].includes(document.activeElement);
       by("draw-stop").hidden = true;
       by("draw-send").hidden = false;
-      by("draw-send").focus({ preventScroll: true });
+      if (!isElsewhere) by("draw-send").focus({ preventScroll: true });
     }
   }
 }
 
 /** One request: a tile for each picture, then the report. */
 class Drawing {
-  constructor(asked, msPerStep) {
+  constructor(asked, places, msPerStep) {
     this.asked = asked;
     this.steps = asked.steps ?? 1;
     this.msPerStep = msPerStep;
-    this.tiles = Array.from({ length: asked.n ?? 1 }, (_, index) => new Tile(index, asked));
-    this.status = node("p", { class: "status", role: "status" }, "Waiting for a place …");
+    this.tiles = Array.from({ length: places }, (_, index) => new Tile(index, asked));
+    // Busy: every step is seen, and only the end is read out.
+    this.status = node("p", { class: "status", role: "status", "aria-busy": "true" }, "Waiting for a place …");
     this.node = node(
       "article",
       { class: "drawing" },
@@ -122,9 +131,10 @@ class Drawing {
     }
     told.seenMs = performance.now() - this.begun;
     for (const tile of this.tiles) tile.end();
+    this.status.setAttribute("aria-busy", "false");
     if (signal.aborted) this.status.textContent = `Cancelled after ${milliseconds(told.seenMs)}; so did the server.`;
     else if (failure) this.refused(failure);
-    else this.status.textContent = `Done in ${milliseconds(told.seenMs)}.`;
+    else this.status.textContent = [`Done in ${milliseconds(told.seenMs)}.`, blurNote(told)].filter(Boolean).join(" ");
     if (told.proteus || told.usage) this.node.append(reportNode(told));
   }
 

@@ -70,9 +70,18 @@ function listenToTheme() {
 }
 
 function addPictures(files) {
-  if (by("tab-ask").disabled) return;
+  by("notice").replaceChildren();
+  if (by("tab-ask").disabled || !files.length) return;
   show("ask");
   ask.pictures.add(files);
+}
+
+function addDropped(items) {
+  const isFolder = (item) => item.webkitGetAsEntry()?.isDirectory;
+  const dropped = [...items].filter((item) => item.kind === "file");
+  const hasFolder = dropped.some(isFolder);
+  addPictures(dropped.filter((item) => !isFolder(item)).map((item) => item.getAsFile()));
+  if (hasFolder) by("notice").replaceChildren(node("p", {}, "A folder is no picture: drop those that are in it."));
 }
 
 function listenToPictures() {
@@ -88,7 +97,7 @@ function listenToPictures() {
     if (!hasFiles(event)) return;
     event.preventDefault();
     over(false);
-    addPictures(event.dataTransfer.files);
+    addDropped(event.dataTransfer.items);
   });
   document.addEventListener("paste", (event) => {
     if (!event.clipboardData?.files.length) return;
@@ -111,12 +120,18 @@ function listenToExamples() {
   }
 }
 
+/** Closes the options where they are open, stops what runs where they are not. */
+function escape() {
+  const options = document.querySelector(".options");
+  if (tab !== "ask" || !options.open) return (tab === "ask" ? ask : draw).cancel();
+  options.open = false;
+  options.querySelector("summary").focus();
+}
+
 function listenToKeys() {
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") {
-      document.querySelector(".options").open = false;
-      (tab === "ask" ? ask : draw).cancel();
-    }
+    if (event.isComposing || event.defaultPrevented) return;
+    if (event.key === "Escape") escape();
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     if (event.target.closest?.("#key-form")) return;
     event.preventDefault();

@@ -4,7 +4,8 @@ import { Refusal } from "./api.js";
 import { node } from "./dom.js";
 import { bytes, count, many } from "./figures.js";
 
-const HEAD_BYTES = 32_768; // enough for the header of almost every file; /v1/cost says where it is not
+const HEAD_BYTES = 32_768; // enough for the header of most files; /v1/cost says where it is not
+const LONG_HEAD_BYTES = 131_072; // with the metadata of a camera before it
 const TIERS = [
   ["", "auto", "the tier for pictures that ask for none"],
   ["low", "low", "made smaller first: fast and cheap"],
@@ -26,26 +27,42 @@ class Picture {
     this.file = file;
     this.name = file.name || "pasted picture";
     this.detail = "";
-    this.url = URL.createObjectURL(file);
+    this.headBytes = HEAD_BYTES;
+    this.frame = node("span", { class: "frame" }, this.image());
   }
 
   /** A part of a message; not `whole`: the first bytes, with how many there are in all. */
   async part(whole) {
-    const url = { url: await this.uri(whole) };
-    if (!whole && this.file.size > HEAD_BYTES) url.total_bytes = this.file.size;
+    const isWhole = whole || this.file.size <= this.headBytes;
+    const url = { url: await (isWhole ? this.wholeUri() : this.headUri()) };
+    if (!isWhole) url.total_bytes = this.file.size;
     if (this.detail) url.detail = this.detail;
     return { type: "image_url", image_url: url };
   }
 
-  uri(whole) {
-    if (whole) return (this.wholeUri ??= dataUri(this.file));
-    return (this.headUri ??= dataUri(this.file.slice(0, HEAD_BYTES)));
+  wholeUri() {
+    return (this.readWhole ??= dataUri(this.file));
+  }
+
+  headUri() {
+    return (this.readHead ??= dataUri(this.file.slice(0, this.headBytes)));
+  }
+
+  /** Has more of it sent from now on, to learn what it costs; false where all of it was. */
+  grow() {
+    if (this.file.size <= this.headBytes) return false;
+    this.headBytes = this.headBytes < LONG_HEAD_BYTES ? LONG_HEAD_BYTES : Infinity;
+    this.readHead = null;
+    return true;
   }
 
   /** What the browser can show of it: a format that it does not know has its name instead. */
-  image(attributes = {}) {
-    const image = node("img", { src: this.url, alt: this.name, decoding: "async", ...attributes });
+  image() {
+    const url = URL.createObjectURL(this.file);
+    const image = node("img", { src: url, alt: this.name, decoding: "async" });
+    image.addEventListener("load", () => URL.revokeObjectURL(url));
     image.addEventListener("error", () => {
+      URL.revokeObjectURL(url);
       const kind = (this.name.split(".").pop() || "?").slice(0, 5).toUpperCase();
       image.replaceWith(node("span", { class: "unseen", title: this.name }, kind));
     });
@@ -80,7 +97,6 @@ export class Pictures {
   }
 
   remove(index) {
-    URL.revokeObjectURL(this.items[index].url);
     this.put(this.items.filter((_, place) => place !== index));
     const next = this.list.children[Math.min(index, this.items.length - 1)];
     (next?.querySelector(".remove") ?? document.getElementById("ask-text")).focus();
@@ -103,7 +119,7 @@ export class Pictures {
     return node(
       "li",
       {},
-      node("span", { class: "frame" }, picture.image()),
+      picture.frame,
       tool("remove", "×", `Remove ${picture.name}`, false, () => this.remove(index)),
       node("span", { class: "facts" }, bytes(picture.file.size)),
       node(

@@ -3,7 +3,8 @@
 import { node, terms } from "./dom.js";
 
 const TITLES = {
-  0: "No answer",
+  "-1": "A fault of this page",
+  0: "It did not work",
   401: "A key is needed",
   403: "Not allowed",
   404: "Not there",
@@ -14,8 +15,9 @@ const TITLES = {
   504: "Took too long",
 };
 
+/** A sentence; the name of a field, as in "n = 9", stays as it is. */
 function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return /^\w+ = /.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** The gateway's message says limit and fix too, for clients that show nothing else. */

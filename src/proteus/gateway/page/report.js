@@ -11,7 +11,7 @@ export function reportNode(answer) {
   const { proteus = {}, seenMs, drawn } = answer;
   const stages = stagesOf(proteus.stages_ms, seenMs, drawn);
   const saved = savedOf(proteus.caches);
-  const details = node(
+  return node(
     "details",
     { class: "report", open: true },
     node("summary", {}, ...headline(answer)),
@@ -19,12 +19,11 @@ export function reportNode(answer) {
     drawn ? null : node("p", { class: "saved-note" }, saved.words),
     terms(rowsOf(answer), { class: "rows" }),
   );
-  return details;
 }
 
 function headline({ proteus = {}, usage = {}, seenMs, firstMs }) {
   const parts = [node("b", {}, milliseconds(seenMs))];
-  if (firstMs !== null && firstMs !== undefined) parts.push(`first after ${milliseconds(firstMs)}`);
+  if (firstMs !== null) parts.push(`first after ${milliseconds(firstMs)}`);
   if (usage.prompt_tokens !== undefined) {
     parts.push(`${count(usage.prompt_tokens)} → ${many(usage.completion_tokens, "token")}`);
   }
@@ -44,6 +43,13 @@ function savedOf(caches = {}) {
   }
   if (!words.length) return { ms: 0, words: "The caches had nothing of this yet." };
   return { ms, words: `The caches saved about ${milliseconds(ms)}: ${words.join(", ")}.` };
+}
+
+/** That a picture is not what it was: of a question before the model saw it, or one that was drawn. */
+export function blurNote({ proteus }) {
+  const check = Object.values(proteus?.moderation ?? {}).find(({ verdict }) => verdict === "blur");
+  if (!check) return null;
+  return `The check of contents had pictures blurred${check.category ? `: ${check.category}` : ""}.`;
 }
 
 /** One bar for all stages, a list that names them, and beside the bar what the caches saved. */
@@ -113,7 +119,7 @@ function rowsOf({ proteus = {}, usage = {}, firstMs, drawn }) {
   return [
     ["Model", proteus.model && modelWords(proteus)],
     ["Because", auto?.because],
-    ["First token", ttftMs ? `${milliseconds(ttftMs)} at the server, ${milliseconds(firstMs)} here` : null],
+    ["First token", ttftMs && firstMs !== null && `${milliseconds(ttftMs)} at the server, ${milliseconds(firstMs)} here`],
     ...used,
     ["Pictures", grouped(media.map(mediaWords)).join("; ")],
     ["Checked", moderation && Object.entries(moderation).map(checkWords).join("; ")],
