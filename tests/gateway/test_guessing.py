@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from proteus.gateway.addresses import Proxies, network_of
 from proteus.gateway.errors import TooManyBadKeys
 from proteus.gateway.guessing import MAX_NETWORKS, WINDOW_S, Guessing
+from proteus.gateway.tenants_file import digest_of, new_key
 from tests.client.peer import Peer
 from tests.gateway.running import in_front_of, started
 
@@ -126,3 +128,24 @@ def test_a_key_that_is_guessed_is_never_in_the_log(peer: Peer, tmp_path: Any, ca
     assert 50 <= int(again.headers["retry-after"]) <= 60
     assert "bad keys within a minute from 127.0.0.1" in caplog.text
     assert "secret" not in caplog.text
+
+
+def test_a_key_that_has_expired_is_no_guess_and_locks_nobody_out(peer: Peer, tmp_path: Path) -> None:
+    old, good = new_key(), new_key()
+    digests = [digest_of(key.encode()).hex() for key in (old, good)]
+    (tmp_path / "tenants.toml").write_text(
+        f'[tenants.acme]\nkeys = [{{ hash = "sha256:{digests[0]}", expires = 2020-01-02 }}]\n'
+        f'[tenants.bolt]\nkeys = ["sha256:{digests[1]}"]\n'
+    )
+    deployment = in_front_of(
+        peer.url,
+        http={"max_bad_keys_per_minute": 3},
+        tenants=str(tmp_path / "tenants.toml"),  # type: ignore[arg-type]
+    )
+    with started(deployment) as one, httpx.Client(base_url=one.url) as client:
+        told = [
+            client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code
+            for key in (old, old, old, old, good)
+        ]
+        counted = one.gateway.tenants.figures()["bad_keys"]
+    assert (told, counted) == ([401, 401, 401, 401, 200], 4)

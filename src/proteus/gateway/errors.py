@@ -2,6 +2,7 @@
 
 ProteusError
 ├── InvalidKey            401  no API key, or none that is known
+│   └── ExpiredKey        401  known once: nobody guessed it
 ├── NotAllowed            403  the tenant may not have this model, or the browser's origin or host is not ours
 ├── NotFound              404  no such path or model
 ├── MethodNotAllowed      405  of a path that has others
@@ -31,6 +32,10 @@ from proteus.families.family import PlanRefused
 class InvalidKey(ProteusError):
     code = "invalid_api_key"
     http_status = 401
+
+
+class ExpiredKey(InvalidKey):
+    pass
 
 
 class NotAllowed(ProteusError):

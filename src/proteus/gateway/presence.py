@@ -20,7 +20,7 @@ from proteus.client.errors import ClientError
 from proteus.door.seats import Seat
 from proteus.errors import InternalError, ProteusError
 from proteus.gateway.body import ClientGone, read_body
-from proteus.gateway.errors import Draining, InvalidKey, http_error
+from proteus.gateway.errors import Draining, ExpiredKey, InvalidKey, http_error
 from proteus.gateway.order import CLIENT_GONE, Tenant, Visit
 from proteus.gateway.visits import draining
 
@@ -178,8 +178,8 @@ class Answering(Response):
         self._gateway.guessing.check(visit.address)
         try:
             return self._gateway.tenants.of(authorization, visit.address)
-        except InvalidKey:
-            if authorization:
+        except InvalidKey as error:
+            if authorization and not isinstance(error, ExpiredKey):
                 self._gateway.guessing.failed(visit.address)
             raise
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from proteus.deployment import Deployment, DeploymentError
-from proteus.gateway.errors import InvalidKey
+from proteus.gateway.errors import ExpiredKey, InvalidKey
 from proteus.gateway.order import Tenant
 from proteus.gateway.tenants_file import KEY, Keys, digest_of, keys_of, read_tenants
 
@@ -41,7 +41,7 @@ class Tenants:
         return self._path is not None
 
     def of(self, authorization: bytes, address: str) -> Tenant:
-        """Raises InvalidKey."""
+        """Raises InvalidKey, or ExpiredKey."""
         if self._path is None:
             return LOCAL
         if not authorization:
@@ -53,7 +53,7 @@ class Tenants:
             raise InvalidKey("the API key is not known" if found else "the header holds no API key of ours", fix=FIX)
         if key.until is not None and key.until <= self._now():
             self._bad_keys += 1
-            raise InvalidKey(
+            raise ExpiredKey(
                 f"the API key {key.tenant.key} has expired",
                 limit=f"{key.until:%Y-%m-%d %H:%M} UTC",
                 fix="use a newer key",
