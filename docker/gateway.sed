@@ -1,3 +1,3 @@
-# Made of a deployment file by the target `cpu-redis`: where docker/compose.yaml mounts what its gateway reads and writes.
+# For a deployment file, the demo's (target `cpu-redis`) or an export's: where docker/compose.yaml mounts what its gateway reads and writes.
 s|^# tenants = "tenants.toml" .*|tenants = "/run/secrets/tenants"|
-s|^path = "../var/metering.jsonl"$|path = "/var/lib/proteus/metering.jsonl"|
+s|^path = "\(\.\./\)\{0,1\}var/metering.jsonl"$|path = "/var/lib/proteus/metering.jsonl"|

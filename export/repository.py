@@ -246,6 +246,7 @@ def fresh_text(layout: Layout) -> str:
     text = (DEMO.root / DEMO.deployment).read_text(encoding="utf-8")
     text = text.replace("# The demo deployment: every number once", "# Every number once")
     text = text.replace(str(DEMO.deployment), str(layout.deployment))
+    text = text.replace('path = "../var/', 'path = "var/')  # what the gateway writes stays in the folder
     name = re.sub(r"[^a-z0-9_-]+", "-", layout.root.resolve().name.lower()).strip("-_") or "exported"
     text = re.sub(r"(?m)^(# )?(draw_)?checkpoint = .*\n", "", text)
     text = set_key(set_key(text, "name", f'"{name}"'), "repository", f'"{layout.repository}"')

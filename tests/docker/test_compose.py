@@ -134,9 +134,10 @@ def test_a_gateway_is_started_with_options_that_exist_and_finds_the_servers(name
     assert gateway["depends_on"] == {server: {"condition": "service_started"}}, "and so it is stopped before it"
 
 
-def test_what_the_gateway_reads_and_writes_is_mounted_where_the_images_file_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("metering", ["../var/", "var/"], ids=["the demo", "an export"])
+def test_what_the_gateway_reads_and_writes_is_mounted_where_the_images_file_says(tmp_path: Path, metering: str) -> None:
     file = tmp_path / "demo.toml"
-    file.write_text((ROOT / "deployments" / "demo.toml").read_text())
+    file.write_text((ROOT / "deployments" / "demo.toml").read_text().replace("../var/", metering))
     subprocess.run(["sed", "-i", "-f", DOCKER / "gateway.sed", file], check=True)
     settings = Deployment.load(file).gateway
     assert settings is not None and settings.metering is not None

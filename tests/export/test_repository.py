@@ -14,6 +14,7 @@ from export.__main__ import main
 from export.onnx_graph import Graph, export_graph, graphs
 from proteus import configs
 from proteus.deployment import Deployment
+from proteus.gateway.gateway import Gateway
 from proteus.manifest import Manifest
 from tests.export.plant import spoil
 
@@ -32,6 +33,15 @@ def test_deployment_folder_is_complete(exported: tuple[Path, Path]) -> None:
     assert models == {"chat", "llm", "image_tokens", "image_preprocess", "vision_encoder", "connector"}
     for model in models:
         assert (out / "model_repository" / model / "1").is_dir()
+
+
+def test_a_gateway_serves_the_folder_and_writes_nothing_beside_it(exported: tuple[Path, Path]) -> None:
+    _, out = exported
+    deployment = Deployment.load(out / "deployment.toml")
+    gateway = Gateway(deployment)
+    assert set(gateway.models.readers) == {deployment.name, "auto"}
+    assert gateway.settings.metering is not None
+    assert (out / gateway.settings.metering.path).resolve() == out.resolve() / "var" / "metering.jsonl"
 
 
 def test_manifest_states_what_was_exported(tiny_export: Path, other_export: Path) -> None:
