@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -13,14 +15,16 @@ from typing import Any
 import httpx
 import pytest
 
+from proteus.gateway import run
 from proteus.gateway.presence import Answering
 from proteus.gateway.run import ACCEPTED_AT_ONCE
-from tests.client.peer import Peer
+from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import ASKED, connect, eventually, request, status_of, told, until_closed
 
 CHAT = "/v1/chat/completions"
 CROWD = 150
+LONG = 8_000_000  # bytes: no kernel takes them from us before they are read
 NEVER = {"model": "demo", "messages": [{"role": "user", "content": "never end"}], "stream": True}
 
 
@@ -267,4 +271,39 @@ def test_a_gateway_that_stops_finishes_what_is_open_and_takes_nothing_new(
         assert status_of(told(one.url, b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")) == 200
         assert b'"draining"' in until_closed(streaming)
         assert b'"draining"' in until_closed(uploading)
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.WARNING] == []
+
+
+def test_a_gateway_that_stops_waits_for_who_still_reads_its_answer(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "CLOSE_S", 0.1)
+    monkeypatch.setitem(SCRIPTS, "long", lambda *_: iter((event("a" * LONG, (1,), REPORT),)))
+    with (
+        started(in_front_of(peer.url)) as one,
+        connect(one.url, receive_buffer_bytes=4_096) as reading,
+        connect(one.url, receive_buffer_bytes=4_096) as hanging,
+    ):
+        for each in (reading, hanging):
+            each.sendall(request({"model": "demo", "messages": [{"role": "user", "content": "long"}]}))
+            assert status_of(each.recv(1_024)) == 200
+        eventually(lambda: one.gateway.visits.open == 0)
+        one.stop()
+        time.sleep(0.5)
+        reading.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        assert len(until_closed(reading)) > LONG - 1_024
+        assert one.gateway.connections.open == 1
+        one.stop()  # who does not read is not waited for any longer
+        eventually(lambda: one.gateway.connections.open == 0)
+
+
+def test_who_does_not_read_is_ended_without_a_word_in_the_log(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "CLOSE_S", 0.1)
+    monkeypatch.setitem(SCRIPTS, "flood", lambda *_: (event("a" * 100_000, (1,)) for _ in range(200)))
+    with started(in_front_of(peer.url, routing={"drain_ms": 100})) as one, connect(one.url) as hanging:
+        flood = {"model": "demo", "messages": [{"role": "user", "content": "flood"}], "stream": True}
+        hanging.sendall(request(flood))
+        assert status_of(hanging.recv(1_024)) == 200
+        one.stop()
+        eventually(lambda: one.gateway.connections.open == 0)
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.WARNING] == []

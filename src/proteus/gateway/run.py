@@ -35,7 +35,7 @@ from proteus.limits_gateway import GatewayHttp, ServerAddress
 BACKLOG = 2_048
 ACCEPTED_AT_ONCE = 32  # then those who are here have a turn: to take in 2,048 holds them up for half a second
 OTHER_FILES = 256  # beside clients' connections: servers, logs, the program itself
-CLOSE_S = 1.0  # for connections that are idle, once nothing is open
+CLOSE_S = 1.0  # for clients to be told that their requests are ended, and to read it
 ANY_HOST = "*"
 log = logging.getLogger(__name__)
 
@@ -137,21 +137,31 @@ class Serving:
             await listener.listens.wait()
         told()
         await self._told_to_stop.wait()
-        await self._drain()
+        end_s = asyncio.get_running_loop().time() + self.gateway.settings.routing.drain_ms / 1e3
+        await self._drain(end_s)
         for listener in self._listeners:
             listener.should_exit = True
-            listener.force_exit = self._at_once.is_set()
-        await asyncio.gather(*tasks)
+        ended = asyncio.gather(*tasks)  # once every client has read what it was answered
+        await self._until(ended, end_s + CLOSE_S)
+        for listener in self._listeners:
+            listener.cut_off()
+        await ended
 
-    async def _drain(self) -> None:
-        visits, most_ms = self.gateway.visits, self.gateway.settings.routing.drain_ms
-        drained, at_once = asyncio.create_task(visits.drain()), asyncio.create_task(self._at_once.wait())
-        await asyncio.wait((drained, at_once), timeout=most_ms / 1e3, return_when=asyncio.FIRST_COMPLETED)
+    async def _drain(self, end_s: float) -> None:
+        visits = self.gateway.visits
+        drained = asyncio.create_task(visits.drain())
+        await self._until(drained, end_s)
         drained.cancel()
-        at_once.cancel()
         if visits.open:
             log.warning("%d requests were open and are ended", visits.open)
         await visits.end(CLOSE_S)
+
+    async def _until(self, done: asyncio.Future[Any], end_s: float) -> None:
+        """Or until then, or until it is told to stop a second time."""
+        at_once = asyncio.create_task(self._at_once.wait())
+        left_s = max(0.0, end_s - asyncio.get_running_loop().time())
+        await asyncio.wait((done, at_once), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        at_once.cancel()
 
 
 class _Listener(uvicorn.Server):
@@ -170,6 +180,12 @@ class _Listener(uvicorn.Server):
         for one in sockets or ():
             one.listen(BACKLOG)  # asyncio took the same number for both
         self.listens.set()
+
+    def cut_off(self) -> None:
+        """Whoever is still there."""
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
+        self.force_exit = True
 
 
 def server_address(words: str) -> ServerAddress:
@@ -205,7 +221,6 @@ def _listener(app: ASGIApp, connections: Connections) -> _Listener:
             proxy_headers=False,
             backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=connections.limits.keep_alive_ms / 1e3,  # type: ignore[arg-type]
-            timeout_graceful_shutdown=CLOSE_S,  # type: ignore[arg-type]
         )
     )
 
