@@ -126,6 +126,29 @@ def test_clients_that_leave_while_they_wait_leave_nothing(small: Running, releas
     asyncio.run(scenario())
 
 
+def test_whoever_comes_when_no_server_is_up_is_told_at_once_though_the_room_is_full(
+    small: Running, peer: Peer, release: threading.Event
+) -> None:
+    async def scenario() -> None:
+        router = small.gateway.router
+        async with client_of(small, "flood") as flood, client_of(small, "quiet") as quiet:
+            stuck = [asyncio.create_task(ask(flood, "wait")) for _ in range(ROOM)]
+            await comes_true(lambda: small.gateway.shares.rooms["text"].snapshot().held["requests"] == ROOM)
+            peer.ready = False
+            await comes_true(lambda: not router.ready("text"))
+            told = asyncio.create_task(ask(quiet, "hello"))
+            await comes_true(lambda: told.done() or small.gateway.shares.figures()["text"] > 0)
+            peer.ready = True
+            assert told.done(), "it does not wait"
+            assert await told == (503, "unavailable")
+            release.set()
+            assert await asyncio.gather(*stuck) == [(200, "")] * ROOM
+            await comes_true(lambda: router.ready("text"))
+        await comes_true(lambda: is_empty(small))
+
+    asyncio.run(scenario())
+
+
 def test_what_no_server_did_is_not_charged(small: Running) -> None:
     """Two requests are all that this tenant has."""
 

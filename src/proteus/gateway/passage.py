@@ -22,6 +22,7 @@ class Passage:
     async def messages(self, visit: Visit, order: Order) -> AsyncGenerator[Any, None]:
         """Of the server that answers; closing it stops the request there. Raises ProteusError or ClientError."""
         visit.order = order
+        self._router.check(order)
         with self._budgets.charge(order.tenant, order.resources) as charge:
             visit.charge = charge
             turn, messages = self._shares.turn(visit, order), self._router.messages(visit, order)

@@ -60,6 +60,11 @@ class Router:
     def ready(self, pool: RoutedPool) -> bool:
         return any(True for _ in self._pools.of(pool))
 
+    def check(self, order: Order) -> None:
+        """Raises Unavailable where no server could be given it now: then nobody is to wait."""
+        if not self.ready(pool_of(order)):
+            raise self._down(pool_of(order))
+
     def figures(self) -> tuple[ServerFigures, ...]:
         """Of every server in each of its pools."""
         return tuple(self._pools.figures())
