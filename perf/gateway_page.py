@@ -16,7 +16,14 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "gateway_load.md"
 PLOT = ROOT / "docs" / "plots" / "gateway_load.png"
 ADDED_COLUMNS = ("requests", "moment", "straight p50, ms", "added p50, ms", "straight p99, ms", "added p99, ms")
-OWN_COLUMNS = ("requests", "gateway's stages p50, ms", "p99, ms", "processor time, ms", "answers equal")
+OWN_COLUMNS = (
+    "requests",
+    "gateway's stages p50, ms",
+    "p99, ms",
+    "processor time, ms",
+    "waited for a core, ms",
+    "answers equal",
+)
 HELD_COLUMNS = ("held", "", "told")
 LOST_COLUMNS = ("what happened", "answers", "asked", "lost", "told")
 COLOURS = {DIRECT: "#1b6ca8", GATEWAY: "#d1495b"}
@@ -60,7 +67,8 @@ def _added(record: Record) -> tuple[str, str]:
 def own_rows(found: Found) -> Iterator[Sequence[str]]:
     for kind in KINDS:
         equal = found[f"equal/{kind.name}"]
-        own = [found[f"{name}/{kind.name}{end}"].value for name, end in (("own", "_p50"), ("own", "_p99"), ("cpu", ""))]
+        names = (f"own/{kind.name}_p50", f"own/{kind.name}_p99", f"cpu/{kind.name}", f"waited/{kind.name}")
+        own = [found[name].value for name in names]
         yield WORDS[kind.name], *(f"{value:.2f}" for value in own), f"{equal.value:,.0f} of {equal.baseline:,.0f}"
 
 

@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perf.gateway_client import GATEWAY, Job
+from perf.gateway_client import GATEWAY, WARM_UP, Job
 from perf.gateway_servers import Started, figures, free_ports, gateway, serve, tritonserver_of
 from perf.gateway_turns import asked, quantile
 from perf.records import Record
 
 PER_SECOND, TOKENS = 10.0, 64  # of streams, and as many whole answers; long enough to be cut in the middle
 RESTART_S, KILL_S = 40.0, 25.0
-FIRST_S = 6.0  # the clients begin, and all is well
+FIRST = 4 * round(PER_SECOND) + WARM_UP  # answers of each client before anything happens: all is well
 DRAIN_S = 15.0
 UP_S = 60.0
 Say = Callable[[str], None]
@@ -57,9 +57,10 @@ def measure(folder: Path, first: Started, command: str, say: Say) -> tuple[list[
 def _during(name: str, seconds: float, front: Started, happens: Callable[[Say], None]) -> Course:
     course, marks = Course(name=name), list[tuple[float, str]]()
     jobs = {stream: _job(front, stream, seconds) for stream in (True, False)}
+    before = _ended(front)
     with ThreadPoolExecutor(len(jobs)) as clients:
         asking = {stream: clients.submit(asked, job) for stream, job in jobs.items()}
-        time.sleep(FIRST_S)
+        _until_all_is_well(front, before)
         happens(lambda what: marks.append((time.monotonic(), what)))
         course.answers = {stream: answers.result() for stream, answers in asking.items()}
     begun_s = min(one["sent_s"] for answers in course.answers.values() for one in answers)
@@ -89,6 +90,17 @@ def _restart(server: Started, tell: Say) -> None:
 def _kill(server: Started, tell: Say) -> None:
     tell("SIGKILL")
     os.kill(tritonserver_of(server.pid), signal.SIGKILL)
+
+
+def _until_all_is_well(front: Started, before: float) -> None:
+    end_s = time.monotonic() + UP_S
+    while _ended(front) < before + 2 * FIRST and time.monotonic() < end_s:
+        time.sleep(0.1)
+
+
+def _ended(front: Started) -> float:
+    """Requests, however they ended."""
+    return sum(figures(front, "requests_total").values())
 
 
 def _until_both_are_up(front: Started) -> None:

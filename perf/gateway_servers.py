@@ -120,6 +120,11 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
+def waited_s(pid: int) -> float:
+    """That its first thread, which is that of its event loop, could have run and had no core."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def rss_bytes(pid: int) -> int:
     return int(re.findall(r"^VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[0]) * 1024
 

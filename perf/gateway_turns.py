@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.gateway_client import DIRECT, GATEWAY, Job
-from perf.gateway_servers import ENVIRONMENT, ROOT, Started, cpu_s
+from perf.gateway_servers import ENVIRONMENT, ROOT, Started, cpu_s, waited_s
 from perf.records import Record, commit, versions
 
 PER_SECOND = 50.0
@@ -51,6 +51,7 @@ class Turn:
     round: int
     answers: Sequence[Mapping[str, Any]]  # as the client wrote them
     gateway_cpu_s: float
+    gateway_waited_s: float  # for a core, on which others ran
 
     def values(self, moment: str) -> list[float]:
         """In ms, of those that were answered."""
@@ -106,9 +107,16 @@ def take(kind: Kind, way: str, round_: int, *, server: Started, gateway: Started
         per_second=PER_SECOND,
         picture_share=kind.picture_share,
     )
-    before_s = cpu_s(gateway.pid)
+    cpu_before_s, waited_before_s = cpu_s(gateway.pid), waited_s(gateway.pid)
     answers = asked(job)
-    return Turn(kind=kind.name, way=way, round=round_, answers=answers, gateway_cpu_s=cpu_s(gateway.pid) - before_s)
+    return Turn(
+        kind=kind.name,
+        way=way,
+        round=round_,
+        answers=answers,
+        gateway_cpu_s=cpu_s(gateway.pid) - cpu_before_s,
+        gateway_waited_s=waited_s(gateway.pid) - waited_before_s,
+    )
 
 
 def asked(job: Job) -> list[dict[str, Any]]:
@@ -167,6 +175,9 @@ def _of_kind(turns: Turns, kind: Kind, make: Callable[..., Record]) -> list[Reco
     ]
     cpu = [turn.gateway_cpu_s * 1e3 / len(turn.answers) for turn in ours]
     found.append(make(name=f"cpu/{kind.name}", value=statistics.median(cpu), unit="ms", runs=cpu, note="of a request"))
+    waited = [turn.gateway_waited_s * 1e3 / len(turn.answers) for turn in ours]
+    note = "of a request: for a core, on which others ran; more than a part of `own` says that the machine was busy"
+    found.append(make(name=f"waited/{kind.name}", value=statistics.median(waited), unit="ms", runs=waited, note=note))
     found.append(_equal(ours, theirs, make, kind))
     return found
 

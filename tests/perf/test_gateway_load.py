@@ -130,7 +130,16 @@ def turns(folder: Path) -> Turns:
     kept = Turns(folder / "kept.json", seconds=1.0, resume=True)
     for kind, way, round_ in plan(2):
         ms = 10.0 + round_ + 1.5 * (way == GATEWAY)
-        kept.add(Turn(kind=kind.name, way=way, round=round_, answers=[one("yes", ms)] * 4, gateway_cpu_s=0.008))
+        kept.add(
+            Turn(
+                kind=kind.name,
+                way=way,
+                round=round_,
+                answers=[one("yes", ms)] * 4,
+                gateway_cpu_s=0.008,
+                gateway_waited_s=0.004,
+            )
+        )
     return kept
 
 
@@ -142,7 +151,7 @@ def test_what_is_added_is_the_one_less_the_other_of_each_round(tmp_path: Path) -
     assert found["equal/mix_streamed"].value == found["equal/mix_streamed"].baseline == 8
     rows = list(added_rows(found))
     assert [row[:2] for row in rows][:2] == [("text, streamed", "first text"), ("text, streamed", "whole answer")]
-    assert next(iter(own_rows(found)))[1:] == ("1.50", "1.50", "2.00", "8 of 8")
+    assert next(iter(own_rows(found)))[1:] == ("1.50", "1.50", "2.00", "1.00", "8 of 8")
 
 
 def test_a_run_goes_on_with_the_turns_that_it_has(tmp_path: Path) -> None:
