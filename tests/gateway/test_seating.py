@@ -56,11 +56,12 @@ def test_a_refusal_names_the_limit_and_whose_requests_are_open() -> None:
 
 def test_bytes_are_shared_as_places_are() -> None:
     seating = seating_of(requests=1000)
-    with ExitStack() as held:
-        assert taken(seating, ACME, held, num_bytes=50) == 8
-        assert seating.figures()["open_bytes"] == 400
-        assert taken(seating, BOLT, held, num_bytes=50) == 4
-    assert seating.figures() == {"open_requests": 0, "open_bytes": 0}
+    for _ in range(2):  # what a tenant held is given back to it
+        with ExitStack() as held:
+            assert taken(seating, ACME, held, num_bytes=50) == 8
+            assert seating.figures()["open_bytes"] == 400
+            assert taken(seating, BOLT, held, num_bytes=50) == 4
+        assert seating.figures() == {"open_requests": 0, "open_bytes": 0}
 
 
 def test_a_body_is_held_piece_by_piece_up_to_all_there_is() -> None:

@@ -49,7 +49,7 @@ class Room:
             yield reservation
 
     def look(self) -> None:
-        """How many servers there are. Without one there is room as of one: those who wait come to the router, and go."""
+        """How many servers there are. Without one there is the room of one: those who wait come to the router."""
         times = max(1, self._num_servers())
         if times != self._times:
             self._times = times
