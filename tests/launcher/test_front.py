@@ -117,6 +117,14 @@ def test_one_that_dies_comes_back_on_the_same_port(front: Front, failures: list[
     assert (front.port, front.pid != before, failures) == (port, True, [])
 
 
+def test_one_whose_guardian_is_killed_goes_with_it_and_comes_back(front: Front, failures: list[LaunchFailed]) -> None:
+    before = front.pid
+    guardian = int(Path(f"/proc/{before}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guardian, signal.SIGKILL)
+    assert wait_for(lambda: front.restarts == 1 and answer(front) is not None)
+    assert (is_alive(before), failures) == (False, [])
+
+
 def test_one_that_keeps_dying_is_given_up(front: Front, failures: list[LaunchFailed]) -> None:
     for _ in range(POLICY.max_restarts + 1):
         pid = front.pid
