@@ -139,6 +139,7 @@ def test_a_whole_answer_that_a_server_fails_to_give_is_given_by_another(failure:
                 on = visit()
                 assert text_of(await answer(router, order(whole=True), on)) == "one two three "
                 assert (on.server, on.retries, router.retries()) == (good.url, 1, {bad.url: 1})
+                assert good.requests[0].raw_input_contents[0].count(b'"sent"') == 1
                 assert not any(one.outstanding_cost or one.outstanding_requests for one in router.figures())
 
     asyncio.run(scenario())
