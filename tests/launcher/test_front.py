@@ -205,7 +205,7 @@ def test_what_it_said_is_why_it_did_not_start(tmp_path: Path, failures: list[Lau
 
 
 def test_a_port_that_is_taken_is_named(front: Front, deployment: Path, failures: list[LaunchFailed]) -> None:
-    with pytest.raises(LaunchFailed, match=f"gateway port {front.port} is already in use"):
+    with pytest.raises(LaunchFailed, match=f"gateway port {front.port} of 127.0.0.1 cannot be had"):
         front_of(deployment, failures, port=front.port).__enter__()
 
 

@@ -22,6 +22,11 @@ def test_a_port_somebody_listens_on_is_not_free() -> None:
         assert not ports.is_free(port, "0.0.0.0"), "nor for a server that listens everywhere"
 
 
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(LaunchFailed, match=r"192\.0\.2\.1 has no free port; fix: give an address of this machine"):
+        ports.choose(http=None, grpc=None, metrics=None, host="192.0.2.1")
+
+
 @pytest.mark.parametrize(
     ("host", "from_here"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("10.1.2.3", "10.1.2.3")]
 )

@@ -92,7 +92,10 @@ class Front:
     def __enter__(self) -> Self:
         """Blocks until it answers. Raises LaunchFailed with what it said when it does not."""
         if not ports.is_free(self.port, self._options.host):
-            raise LaunchFailed(f"gateway port {self.port} is already in use", fix="give another --gateway-port, or 0")
+            raise LaunchFailed(
+                f"gateway port {self.port} of {self._options.host} cannot be had",
+                fix="give another --gateway-port, or 0, and an address of this machine",
+            )
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_bytes(b"")
         try:

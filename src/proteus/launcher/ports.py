@@ -67,13 +67,16 @@ def is_free(port: int, host: str = LOOPBACK) -> bool:
 
 
 def choose(*, http: int | None, grpc: int | None, metrics: int | None, host: str = LOOPBACK) -> Ports:
-    """Keeps the given ports and finds free ones for the others."""
+    """Keeps the given ports and finds free ones for the others. Raises LaunchFailed where there is none."""
     taken = {port for port in (http, grpc, metrics) if port is not None}
     shuffled = (port for port in random.sample(CANDIDATES, len(CANDIDATES)) if port not in taken)
     free = (port for port in shuffled if is_free(port, host))
-    return Ports(
-        http=next(free) if http is None else http,
-        grpc=next(free) if grpc is None else grpc,
-        metrics=next(free) if metrics is None else metrics,
-        host=host,
-    )
+    try:
+        return Ports(
+            http=next(free) if http is None else http,
+            grpc=next(free) if grpc is None else grpc,
+            metrics=next(free) if metrics is None else metrics,
+            host=host,
+        )
+    except StopIteration:
+        raise LaunchFailed(f"{host} has no free port", fix="give an address of this machine") from None
