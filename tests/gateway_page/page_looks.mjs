@@ -104,7 +104,11 @@ for (const [name, options] of [["light", {}], ["dark", { colorScheme: "dark" }],
     await fitsWidth(page);
     await screenshot(page, name);
     await page.click("#tab-draw");
+    await page.fill("#draw-prompt", "word ".repeat(1_000));
+    await page.locator("#draw-cost .refusal").waitFor();
+    await fitsWidth(page);
     await page.fill("#draw-prompt", PROMPT);
+    await page.fill("#draw-n", "2");
     await cost(page, "#draw-cost");
     await page.click("#draw-send");
     await page.locator(".drawing .report").waitFor();

@@ -2,7 +2,7 @@
 
 import { Refusal, events } from "./api.js";
 import { CostLine, questionFacts } from "./cost.js";
-import { by, node } from "./dom.js";
+import { by, fit, node } from "./dom.js";
 import { Pictures } from "./pictures.js";
 import { refusalNode } from "./refusal.js";
 import { blurNote, reportNode } from "./report.js";
@@ -46,7 +46,7 @@ export class Ask {
       this.send();
     });
     this.box.addEventListener("input", () => {
-      this.fit();
+      fit(this.box);
       this.cost.changed();
     });
     this.box.addEventListener("keydown", (event) => {
@@ -64,11 +64,6 @@ export class Ask {
       this.box.focus();
     });
     for (const field of ["ask-max", "ask-heat"]) by(field).addEventListener("input", () => this.cost.changed());
-  }
-
-  fit() {
-    this.box.style.height = "auto";
-    this.box.style.height = `${Math.min(this.box.scrollHeight + 2, 200)}px`;
   }
 
   cancel() {
@@ -133,7 +128,7 @@ export class Ask {
     this.busy(true);
     const turn = this.open(question);
     this.box.value = "";
-    this.fit();
+    fit(this.box);
     this.pictures.take();
     this.cost.stop();
     try {
@@ -226,7 +221,7 @@ export class Ask {
     answer.append(refusalNode(error, { note: [this.note(error), kept].filter(Boolean).join(" ") }));
     if (!isFree) return this.cost.changed();
     this.box.value = question.text;
-    this.fit();
+    fit(this.box);
     this.pictures.put(question.pictures);
     this.cost.stop(); // the reason stands above
   }

@@ -14,6 +14,12 @@ export function node(tag, attributes = {}, ...children) {
 
 export const by = (id) => document.getElementById(id);
 
+/** Makes a field for text as high as what is in it, up to eight lines. */
+export function fit(field) {
+  field.style.height = "auto";
+  field.style.height = `${Math.min(field.scrollHeight + 2, 200)}px`;
+}
+
 /** A list of terms; rows without a value are left out. */
 export function terms(rows, attributes = {}) {
   const told = rows.filter(([, value]) => value !== null && value !== undefined && value !== "");

@@ -2,7 +2,7 @@
 
 import { Refusal, events } from "./api.js";
 import { CostLine, drawingFacts } from "./cost.js";
-import { by, node } from "./dom.js";
+import { by, fit, node } from "./dom.js";
 import { milliseconds } from "./figures.js";
 import { refusalNode } from "./refusal.js";
 import { blurNote, reportNode } from "./report.js";
@@ -21,6 +21,7 @@ export class Draw {
     this.form = by("draw-form");
     this.cost = new CostLine(by("draw-cost"), drawingFacts, async () => this.document());
     this.form.addEventListener("input", (event) => {
+      if (event.target === by("draw-prompt")) fit(event.target);
       if (event.target.id === "draw-seed") by("draw-first").value = "";
       this.cost.changed();
     });
