@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from time import sleep
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.client.peer import SCRIPTS, Peer, event
+from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import TIMEOUT_S, connect, error_of, eventually, request, status_of, told, until_closed
 
@@ -40,8 +41,7 @@ def strict(peer: Peer) -> Iterator[Running]:
 def refused(strict: Running) -> Iterator[None]:
     """Nothing is left open by the test."""
     yield
-    with httpx.Client(base_url=strict.url) as client:
-        assert client.get("/v1/models").status_code == 200
+    assert status_of(told(strict.url, GET + b"Connection: close\r\n\r\n")) == 200
     eventually(lambda: strict.gateway.visits.open == strict.gateway.connections.open == 0)
 
 
@@ -242,6 +242,19 @@ def test_who_does_not_read_is_cut_off(strict: Running, monkeypatch: pytest.Monke
         one.sendall(request({"model": "demo", "messages": [{"role": "user", "content": "flood"}], "stream": True}))
         eventually(lambda: strict.gateway.connections.refused["not_read"] > before)
         assert len(until_closed(one)) < 10_000_000
+
+
+@pytest.mark.usefixtures("refused")
+def test_who_reads_slowly_is_not_taken_for_who_does_not(strict: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the kernel's own buffer in `send_timeout_ms`, from a client whose own takes little."""
+    monkeypatch.setitem(SCRIPTS, "flood", lambda *_: iter((event("a" * 12_000_000, (1,), REPORT),)))
+    before = strict.gateway.connections.refused["not_read"]
+    with connect(strict.url, receive_buffer_bytes=65_536) as one:
+        one.sendall(request({"model": "demo", "messages": [{"role": "user", "content": "flood"}]}))
+        for _ in range(40):
+            assert one.recv(65_536)
+            sleep(SHORT_MS / 10e3)
+    assert strict.gateway.connections.refused["not_read"] == before
 
 
 @pytest.mark.usefixtures("refused")
