@@ -17,6 +17,7 @@ from tests.gateway.test_models import light_file, with_light
 from tests.gateway.wire import ASKED, eventually
 
 CHAT = "/v1/chat/completions"
+NO_KEEPING = httpx.Limits(max_keepalive_connections=0)  # a connection that is left open would be counted
 NAMES = (
     "requests",
     "request_seconds",
@@ -45,13 +46,13 @@ def running(peer: Peer) -> Iterator[Running]:
         yield one
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def web(running: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=running.url, timeout=30) as client:
+    with httpx.Client(base_url=running.url, timeout=30, limits=NO_KEEPING) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def operations(running: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=running.serving.metrics_url.removesuffix("/metrics"), timeout=30) as client:
         yield client

@@ -23,6 +23,7 @@ from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import ASKED, connect, eventually, request, status_of, told, until_closed
 
 CHAT = "/v1/chat/completions"
+NO_KEEPING = httpx.Limits(max_keepalive_connections=0)  # a connection that is left open would be counted
 CROWD = 150
 LONG = 8_000_000  # bytes: no kernel takes them from us before they are read
 NEVER = {"model": "demo", "messages": [{"role": "user", "content": "never end"}], "stream": True}
@@ -34,9 +35,9 @@ def running(peer: Peer) -> Iterator[Running]:
         yield one
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def web(running: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=running.url, timeout=30) as client:
+    with httpx.Client(base_url=running.url, timeout=30, limits=NO_KEEPING) as client:
         yield client
 
 
