@@ -26,8 +26,8 @@ LINGER_S = 2.0  # for it to read that answer
 MIN_READ_BYTES = 4_096  # in `send_timeout_ms`; a byte now and then would keep a buffer for days
 
 
-# Of what it keeps unsent, the kernel wants a third gone before it takes more. By itself it keeps 4 MB: who reads 40 kB a
-# second would seem to read nothing for half a minute.
+# Of what it keeps unsent, the kernel wants a third gone before it takes more. By itself it keeps 4 MB: who reads 40 kB
+# a second would seem to read nothing for half a minute.
 UNSENT_BYTES = 1 << 16
 # A client whose line was cut says nothing: it is asked after half a minute, three times.
 ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
