@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from proteus.gateway import protocol
 from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import TIMEOUT_S, connect, error_of, eventually, request, status_of, told, until_closed
@@ -180,6 +181,28 @@ def test_a_client_that_wants_one_answer_only_reads_why_its_body_is_refused(stric
         while piece := one.recv(65_536):  # a connection that is reset raises here, or before
             answer += piece
     assert (status_of(answer), error_of(answer)["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.usefixtures("refused")
+def test_who_sends_on_and_on_after_its_answer_is_cut_off(strict: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "MAX_DROPPED_BYTES", 1 << 20)
+    monkeypatch.setattr(protocol, "LINGER_S", 2 * TIMEOUT_S)  # it is not for the time
+    with connect(strict.url) as one:
+        one.sendall(request("a" * 300_000)[:400])
+        with pytest.raises(OSError, match="reset|Broken pipe"):
+            one.sendall(b"a" * (64 << 20))
+
+
+@pytest.mark.parametrize("sent", [b"\x00\r\n", request("a" * 300_000)[:400]])
+@pytest.mark.usefixtures("refused")
+def test_who_stays_after_its_last_answer_is_cut_off(
+    strict: Running, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "LINGER_S", 0.1)
+    with connect(strict.url) as one:
+        one.sendall(sent)
+        assert status_of(one.recv(65_536)) in (400, 413)
+        eventually(lambda: strict.gateway.connections.open == 0)
 
 
 @pytest.mark.usefixtures("refused")
