@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -135,14 +136,17 @@ def test_one_that_keeps_dying_is_given_up(front: Front, failures: list[LaunchFai
 
 
 def test_one_that_cannot_be_started_any_more_is_given_up(
-    front: Front, failures: list[LaunchFailed], monkeypatch: pytest.MonkeyPatch
+    front: Front, failures: list[LaunchFailed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def fails(*_: object, **__: object) -> ServerProcess:
         raise LaunchFailed("the server process could not be started")
 
     monkeypatch.setattr(ServerProcess, "start", fails)
     os.kill(front.pid, signal.SIGKILL)
     assert wait_for(lambda: bool(failures))
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [], "and no try leaves anything"
 
 
 def test_stop_waits_for_what_is_open_and_leaves_nothing(front: Front, deployment: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import logging
 import os
+import secrets
 import sys
 import tempfile
 import threading
@@ -22,7 +23,6 @@ from typing import Self
 
 from proteus.launcher import ports
 from proteus.launcher.failure import LaunchFailed
-from proteus.launcher.guardian import remove_folder
 from proteus.launcher.log import bound, read_from
 from proteus.launcher.process import ServerProcess
 from proteus.launcher.watch import RestartBudget, RestartPolicy
@@ -127,14 +127,14 @@ class Front:
 
     def _start(self) -> ServerProcess:
         options = self._options
-        folder = Path(tempfile.mkdtemp(prefix="proteus-gateway-"))
+        nothing = f"proteus-gateway-{secrets.token_hex(8)}"  # it has neither a folder nor shared memory to leave
         line = [*options.program, "--deployment", str(options.deployment), "--host", options.host]
         line += ["--port", str(self.port), "--metrics-port", str(self.metrics_port), "--server", self._server]
         return ServerProcess.start(
             line,
             environment=dict(os.environ if options.environment is None else options.environment),
-            folder=folder,
-            shm_prefix=folder.name,
+            folder=Path(tempfile.gettempdir(), nothing),
+            shm_prefix=nothing,
             log=self.log,
             grace_s=options.drain_s + END_S,
         )
@@ -193,7 +193,6 @@ class Front:
     def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            remove_folder(self._process.folder)
             self._process = None
 
 
