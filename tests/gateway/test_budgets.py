@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -14,12 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from proteus.cost.vector import ResourceVector
 from proteus.errors import MediaTooLarge
 from proteus.gateway.budgets import NOTHING, Budgets, Charge, used_of
-from proteus.gateway.errors import AnswerTimeout, OverBudget, http_error
-from proteus.gateway.gateway import Gateway
+from proteus.gateway.errors import OverBudget, http_error
 from proteus.gateway.order import Tenant
 from tests.admission.asks import Clock
-from tests.gateway.routing import QUICK, TEXT, order, peers, visit
-from tests.gateway.running import in_front_of
 
 
 def tenant_of(name: str = "acme", **limits: Any) -> Tenant:
@@ -261,27 +256,3 @@ def test_whoever_comes_back_when_told_is_let_in(steps: list[tuple[float, int]]) 
         except OverBudget as error:
             clock.now_s += (error.retry_after_s or 0.0) + 1e-6
             budgets.charge(acme, need(images=images))
-
-
-def test_who_waited_too_long_for_a_server_has_used_nothing_and_who_kept_one_busy_all() -> None:
-    tenant = tenant_of(per_second={"requests": 0.001}, burst_s=1000)
-
-    async def scenario() -> list[bool]:
-        with peers() as (peer,):
-            routing = {**QUICK, "answer_timeout_ms": 200}
-            gateway = Gateway(in_front_of(peer.url, routing=routing))
-            await gateway.start()
-            left = []
-            for waited_s in (1.0, 0.0):
-                on = visit()
-                on.arrived_s -= waited_s
-                with pytest.raises(AnswerTimeout):
-                    async with aclosing(gateway.passage.messages(on, order("never end", tenant=tenant))) as messages:
-                        _ = [message async for message in messages]
-                on.outcome = AnswerTimeout.code
-                gateway.ended(on)
-                left.append(gateway.budgets.affords(tenant, TEXT))
-            await gateway.close()
-            return left
-
-    assert asyncio.run(scenario()) == [True, False]

@@ -290,13 +290,18 @@ def test_without_a_server_the_gateway_starts_and_takes_the_first_that_comes(monk
     asyncio.run(scenario())
 
 
-def test_health_is_asked_for_at_the_servers_own_address() -> None:
+def test_health_is_asked_for_at_the_servers_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told()
+
+    async def found(*_: Any) -> frozenset[str]:
+        return frozenset({"127.0.0.1"})
+
+    monkeypatch.setattr(pools, "addresses", found)
 
     async def scenario() -> None:
         with peers() as (peer,), health_of(told) as health:
             grpc_port, health_port = peer.url.rpartition(":")[2], health.url.rpartition(":")[2]
-            everywhere = [{"grpc": f"localhost:{grpc_port}", "health": f"localhost:{health_port}"}]
+            everywhere = [{"grpc": f"all.invalid:{grpc_port}", "health": f"all.invalid:{health_port}"}]
             async with routing(peer.url, pools=dict.fromkeys(("text", "picture", "draw"), everywhere)) as router:
                 assert [server.address for server in router.servers_of("text")] == [peer.url]
 
