@@ -25,7 +25,7 @@ from proteus.launcher.processes import is_alive
 from tests.server.toys import write_python_model
 
 ROOT = Path(__file__).parents[2]
-LONG: dict[str, Any] = {"n": 8, "min_tokens": 900, "max_tokens": 900}
+LONG: dict[str, Any] = {"min_tokens": 900, "max_tokens": 900}
 ANY_PORTS = ("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--health-port", "0")
 # A plain repository, which `proteus serve` takes no name of.
 TOY = """
@@ -202,14 +202,14 @@ def test_what_is_open_survives_a_stop_at_a_gateway_that_died_before_and_at_its_s
         assert lines[-2] == b"data: [DONE]"
         assert b'"finish_reason":"length"' in b"".join(lines)
 
-        stream = client.stream("A long one, while it drains", **LONG)
+        stream = client.stream("Some long ones, while it drains", n=4, **LONG)
         next(stream)
         rest = pool.submit(list, stream)
         assert wait_for(lambda: served.health() == (503, {"ready": False, "reasons": ["the server is draining"]}))
         assert (is_alive(pid), rest.done()) == (False, False)
         assert client.ask("One more", max_tokens=4).usage.output_tokens <= 4
         *_, whole = rest.result()
-        assert [choice.finish_reason for choice in whole.choices] == ["length"] * LONG["n"]
+        assert [choice.finish_reason for choice in whole.choices] == ["length"] * 4
         said = [line.partition(",")[0] for line in served.rest().splitlines()]
     assert said == ["the gateway finishes what is open; once more to stop at once", "draining", "stopped"]
     assert served.process.returncode == 0
