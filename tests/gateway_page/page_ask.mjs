@@ -32,15 +32,15 @@ onPage("pictures are chosen, dropped and pasted, put in order and removed", asyn
 });
 
 onPage("pictures are sent in their order, whole, with their detail, before the text", async (page) => {
-  await page.setInputFiles("#files", ["chart.png", "shapes.png"].map(picture));
+  await page.setInputFiles("#files", ["large.jpg", "shapes.png"].map(picture));
   await page.click('[aria-label="Move shapes.png forward"]');
-  await page.selectOption('[aria-label="Detail of chart.png"]', "low");
+  await page.selectOption('[aria-label="Detail of large.jpg"]', "low");
   const sent = page.waitForRequest("**/v1/chat/completions");
   await ask(page, QUESTION);
   const [{ content }] = (await sent).postDataJSON().messages;
   const bytes = ({ image_url: { url } }) => Buffer.from(url.split(",")[1], "base64");
   assert.ok(bytes(content[0]).equals(await readFile(picture("shapes.png"))));
-  assert.ok(bytes(content[1]).equals(await readFile(picture("chart.png"))));
+  assert.ok(bytes(content[1]).equals(await readFile(picture("large.jpg"))));
   assert.deepEqual(content.slice(0, 2).map(({ image_url: { detail } }) => detail), [undefined, "low"]);
   assert.deepEqual(content[2], { type: "text", text: QUESTION });
 });

@@ -36,8 +36,6 @@ const DRAWN = {
   transfer: "hops between models",
 };
 
-export const ON_THE_WAY = "on the way";
-
 /** `[name, ms, what]` of every stage that took time, in order; they add up to `seenMs`, as the browser saw it. */
 export function stagesOf(told, seenMs, drawn) {
   const meaning = drawn ? DRAWN : READ;
@@ -45,6 +43,6 @@ export function stagesOf(told, seenMs, drawn) {
     .filter(([name, ms]) => name !== "total" && ms > 0)
     .map(([name, ms]) => [name, ms, meaning[name] ?? "a stage that this page has no words for"]);
   const rest = seenMs - rows.reduce((sum, [, ms]) => sum + ms, 0);
-  if (rest > 0) rows.push([ON_THE_WAY, rest, "the line and the browser"]);
+  if (rest > 0) rows.push(["on the way", rest, "the line and the browser"]);
   return rows;
 }
