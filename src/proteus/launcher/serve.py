@@ -96,7 +96,7 @@ def _front_options(deployment: Deployment | Repository, port: int, host: str, lo
     if isinstance(deployment, Repository) or deployment.gateway is None:
         raise LaunchFailed(
             f"{deployment.path} has no [gateway], which --gateway-port needs",
-            fix="add the table, as in deployments/demo.toml, or leave the option out",
+            fix=f"add the table, as in deployments/demo.toml, or `proteus serve --deployment {deployment.path}` alone",
         )
     drain_s = deployment.gateway.routing.drain_ms / 1e3
     return FrontOptions(deployment=deployment.path, port=port, host=host, drain_s=drain_s, log_folder=log_folder)
