@@ -11,11 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proteus.gateway.addresses import Proxies, network_of
+from proteus.gateway.connections import Connections
 from proteus.gateway.errors import TooManyBadKeys
 from proteus.gateway.guessing import MAX_NETWORKS, WINDOW_S, Guessing
 from proteus.gateway.tenants_file import digest_of, new_key
 from tests.client.peer import Peer
 from tests.gateway.running import in_front_of, started
+
+SETTINGS = in_front_of("127.0.0.1:1").gateway
+assert SETTINGS is not None
+LIMITS = SETTINGS.http
 
 
 class Clock:
@@ -53,6 +58,15 @@ def test_an_ipv6_network_is_one_client() -> None:
     with pytest.raises(TooManyBadKeys):
         tries.check("2001:db8::ffff")
     tries.check("2001:db8:0:1::1")
+
+
+def test_who_tried_last_is_forgotten_last() -> None:
+    tries, clock = guessing(1)
+    tries.failed("192.0.2.1")
+    tries.failed("192.0.2.2")
+    clock.now_s += WINDOW_S
+    tries.failed("192.0.2.1")
+    assert list(tries._seen) == ["192.0.2.2", "192.0.2.1"]
 
 
 def test_no_more_networks_are_remembered_than_fit() -> None:
@@ -101,6 +115,38 @@ def asked_by(peer: str, *forwarded: str) -> Any:
 )
 def test_only_a_proxy_is_believed(networks: list[str], peer: str, forwarded: list[str], client: str) -> None:
     assert Proxies(networks).client_of(asked_by(peer, *forwarded)) == client
+
+
+def doors(clock: Clock, **limits: Any) -> Connections:
+    few = LIMITS.model_copy(update={"max_connections": 5, "max_connections_per_address": 2, **limits})
+    return Connections(few, Proxies(["10.0.0.0/8"]), clock)
+
+
+def test_a_proxy_has_as_many_connections_as_there_are() -> None:
+    crowded = doors(Clock())
+    assert [crowded.enter("192.0.2.1") is None for _ in range(3)] == [True, True, False]
+    assert [crowded.enter("10.0.0.1") is None for _ in range(4)] == [True, True, True, False]
+    assert crowded.refused["connections_of_address"] == crowded.refused["connections"] == 1
+
+
+def test_nothing_is_remembered_of_who_has_left() -> None:
+    quiet = doors(Clock())
+    for number in range(100):
+        address = f"2001:db8:{number}::1"
+        assert quiet.enter(address) is None
+        quiet.leave(address)
+    assert quiet.open == len(quiet._of_network) == 0
+
+
+def test_a_flood_of_refusals_is_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    flooded = doors(clock)
+    for _ in range(1_000):
+        flooded.refuse("malformed", "2001:db8::1")
+        clock.now_s += 0.015
+    assert [record.getMessage() for record in caplog.records] == [
+        f"malformed: {count} refused or cut off, last of 2001:db8::/64" for count in (1, 667)
+    ]
 
 
 def test_a_network_that_is_none_is_refused_in_the_file() -> None:

@@ -111,6 +111,18 @@ def test_a_head_that_does_not_end_is_waited_for_so_long(strict: Running) -> None
 
 
 @pytest.mark.usefixtures("refused")
+def test_an_answer_may_take_longer_than_a_head(strict: Running, peer: Peer) -> None:
+    peer.cancelled.clear()
+    before = strict.gateway.connections.refused["head_late"]
+    with connect(strict.url) as one:
+        one.sendall(request({"model": "demo", "messages": [{"role": "user", "content": "never end"}], "stream": True}))
+        assert status_of(one.recv(65_536)) == 200
+        sleep(2 * SHORT_MS / 1e3)
+        assert strict.gateway.visits.open == 1
+    assert strict.gateway.connections.refused["head_late"] == before
+
+
+@pytest.mark.usefixtures("refused")
 def test_who_says_nothing_is_waited_for_so_long(strict: Running) -> None:
     assert status_of(told(strict.url, b"")) == 408
 
@@ -290,6 +302,19 @@ def test_connections_of_one_address_are_counted(strict: Running) -> None:
             one.close()
     assert (status_of(answer), error_of(answer)["code"]) == (429, "queue_full")
     assert b"retry-after: 1" in answer
+
+
+@pytest.mark.usefixtures("refused")
+def test_whose_body_is_bad_has_left(strict: Running) -> None:
+    def left() -> float:
+        labels = {"endpoint": "cost", "model": "", "outcome": "client_gone"}
+        return strict.gateway.metrics.registry.get_sample_value("proteus_gateway_requests_total", labels) or 0
+
+    before = left()
+    with connect(strict.url) as one:
+        one.sendall(CHUNKED + b"\r\n\r\n1\r\nabc")
+        assert status_of(one.recv(65_536)) == 400
+        eventually(lambda: left() == before + 1)
 
 
 def test_every_reason_is_counted(strict: Running) -> None:

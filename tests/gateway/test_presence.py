@@ -97,6 +97,10 @@ def test_a_name_that_is_ours_is_served(web: httpx.Client, host: str) -> None:
     assert web.get("/v1/models", headers={"host": host}).status_code == 200
 
 
+def test_a_page_of_others_may_not_try_methods_either(web: httpx.Client) -> None:
+    assert web.request("DELETE", "/v1/models", headers={"origin": "http://evil.example"}).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -104,6 +108,7 @@ def test_a_name_that_is_ours_is_served(web: httpx.Client, host: str) -> None:
         ({"origin": "null"}, 403),
         ({"origin": "http://localhost:3000"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
         ({"origin": "http://localhost:8090"}, 200),
         ({"origin": "https://localhost:8090", "sec-fetch-site": "same-origin"}, 200),
         ({}, 200),
@@ -268,6 +273,9 @@ def test_a_gateway_that_stops_finishes_what_is_open_and_takes_nothing_new(
         assert status_of(late) == 503
         assert b'"draining"' in late
         assert b"retry-after: 5" in late
+        going = closing.enter_context(connect(one.url))
+        going.sendall(request())  # who would keep its connection is told to ask another gateway
+        assert b"connection: close" in until_closed(going)
         assert status_of(told(one.url, b"GET /health/ready HTTP/1.0\r\nHost: localhost\r\n\r\n")) == 503
         assert status_of(told(one.url, b"GET /health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")) == 200
         assert b'"draining"' in until_closed(streaming)
