@@ -35,11 +35,11 @@ from perf.arguments import at_least
 from perf.records import Record, write
 from proteus.deployment import Deployment
 from proteus.door.seats import Seats
-from proteus.gateway.artist import Artist
 from proteus.gateway.order import Order, Tenant, Visit
-from proteus.gateway.reader import Reader
-from proteus.gateway.router import Capacities, Router, capacities_of, cost_of
-from proteus.gateway.servers import WHOLE
+from proteus.gateway.planning.artist import Artist
+from proteus.gateway.planning.reader import Reader
+from proteus.gateway.routing.router import Capacities, Router, capacities_of, cost_of
+from proteus.gateway.routing.servers import WHOLE
 from proteus.launcher import Server
 from proteus.limits_gateway import ServerAddress
 

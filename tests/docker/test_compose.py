@@ -20,7 +20,7 @@ from proteus.cli.commands import app
 from proteus.cli.gateway import PORT
 from proteus.deployment import Deployment
 from proteus.gateway.run import server_address
-from proteus.gateway.tenants_file import digest_of, keys_of, read_tenants
+from proteus.gateway.tenancy.tenants_file import digest_of, keys_of, read_tenants
 from proteus.launcher.health import DEFAULT_PORT
 from proteus.launcher.process import STOP_GRACE_S
 from proteus.launcher.serve import READY_TIMEOUT_S

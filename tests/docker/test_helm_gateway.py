@@ -9,7 +9,7 @@ import typer
 
 from proteus.cli.commands import app
 from proteus.deployment import Deployment
-from proteus.gateway.browser import PROBED
+from proteus.gateway.http.browser import PROBED
 from proteus.launcher.process import STOP_GRACE_S
 from tests.docker.helm_cases import ALONE, CASES, GATEWAY, INGRESS, LIGHT, PROXIES
 from tests.docker.helm_chart import (

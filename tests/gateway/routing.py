@@ -13,7 +13,7 @@ from proteus.client.draw_request import build_draw
 from proteus.client.request import build_request
 from proteus.cost.vector import ResourceVector
 from proteus.gateway.order import Order, Tenant, Visit
-from proteus.gateway.router import Router
+from proteus.gateway.routing.router import Router
 from tests.client.peer import Peer, event
 from tests.gateway.running import in_front_of
 

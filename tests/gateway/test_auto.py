@@ -9,8 +9,8 @@ import pytest
 
 from export.world.questions import WORDINGS
 from proteus.door.request import ChatRequest
-from proteus.gateway.auto import KINDS, UNKNOWN, Choice, Kind, choices, kind_of
-from proteus.gateway.auto_reader import names_tier
+from proteus.gateway.planning.auto import KINDS, UNKNOWN, Choice, Kind, choices, kind_of
+from proteus.gateway.planning.auto_reader import names_tier
 from proteus.limits_gateway import AutoRule
 
 RULE = AutoRule(light_max_pixels=65_536, low_max_pixels=262_144, max_price=0.0)

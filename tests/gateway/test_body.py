@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from proteus.deployment import Deployment
 from proteus.errors import InvalidRequest
-from proteus.gateway import body as reading
-from proteus.gateway.body import LARGE_BYTES, MAX_PLAIN_BYTES, MAX_VALUES, load_json, parse_json
+from proteus.gateway.http import body as reading
+from proteus.gateway.http.body import LARGE_BYTES, MAX_PLAIN_BYTES, MAX_VALUES, load_json, parse_json
 from tests.gateway.running import DEMO
 
 DEPLOYMENT = Deployment.load(DEMO)

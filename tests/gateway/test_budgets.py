@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from proteus.cost.vector import ResourceVector
 from proteus.errors import MediaTooLarge
-from proteus.gateway.budgets import NOTHING, Budgets, Charge, used_of
 from proteus.gateway.errors import OverBudget, http_error
 from proteus.gateway.order import Tenant
+from proteus.gateway.tenancy.budgets import NOTHING, Budgets, Charge, used_of
 from tests.admission.asks import Clock
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from proteus.gateway.chat import user_hash
+from proteus.gateway.openai.chat import user_hash
 from proteus.gateway.order import Tenant, Visit
 from tests.client.peer import LOGPROBS, REPORT, Peer
 from tests.gateway.running import in_front_of, started

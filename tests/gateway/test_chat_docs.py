@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from proteus.gateway import account
-from proteus.gateway import chat_fields as known
 from proteus.gateway.errors import STATUS_OF
+from proteus.gateway.openai import account
+from proteus.gateway.openai import chat_fields as known
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")
 CHAT = PAGE.partition("\n## Chat\n")[2].partition("\n## ")[0]

@@ -21,10 +21,10 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 
 from proteus.deployment import Deployment
 from proteus.errors import InvalidRequest, ProteusError
-from proteus.gateway import chat_fields as known
-from proteus.gateway.chat_request import ChatWish, model_of, read_chat
 from proteus.gateway.errors import UnsupportedField
-from proteus.gateway.fields import Fields
+from proteus.gateway.openai import chat_fields as known
+from proteus.gateway.openai.chat_request import ChatWish, model_of, read_chat
+from proteus.gateway.openai.fields import Fields
 from tests.gateway.running import DEMO
 
 LIMITS = Deployment.load(DEMO).text

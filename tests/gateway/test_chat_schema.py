@@ -8,9 +8,9 @@ import httpx
 import jsonschema
 import pytest
 
-from proteus.gateway import chat_fields as known
-from proteus.gateway.chat_schema import completion_schema, request_schema
 from proteus.gateway.errors import STATUS_OF
+from proteus.gateway.openai import chat_fields as known
+from proteus.gateway.openai.chat_schema import completion_schema, request_schema
 from tests.gateway.test_chat import PATH, asked, picture, png
 
 TAKES = jsonschema.Draft202012Validator(request_schema())

@@ -102,7 +102,7 @@ def test_every_refusal_of_the_gateway_has_a_status_wherever_it_is_defined() -> N
             yield child
             yield from below(child)
 
-    for module in pkgutil.iter_modules(proteus.gateway.__path__, "proteus.gateway."):
+    for module in pkgutil.walk_packages(proteus.gateway.__path__, "proteus.gateway."):
         importlib.import_module(module.name)
     ours = [kind for kind in below(ProteusError) if kind.__module__.startswith(("proteus.errors", "proteus.gateway"))]
     assert {kind.code: kind.http_status for kind in ours}.items() <= STATUS_OF.items()

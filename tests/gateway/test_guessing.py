@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proteus.gateway.addresses import Proxies, network_of
-from proteus.gateway.connections import Connections
 from proteus.gateway.errors import TooManyBadKeys
-from proteus.gateway.guessing import MAX_NETWORKS, WINDOW_S, Guessing
-from proteus.gateway.tenants_file import digest_of, new_key
+from proteus.gateway.http.addresses import Proxies, network_of
+from proteus.gateway.http.connections import Connections
+from proteus.gateway.http.guessing import MAX_NETWORKS, WINDOW_S, Guessing
+from proteus.gateway.tenancy.tenants_file import digest_of, new_key
 from tests.client.peer import Peer
 from tests.gateway.running import in_front_of, started
 

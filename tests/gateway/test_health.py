@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
-from proteus.gateway.health import MAX_ANSWER_BYTES, READY, ask_health_port, ask_triton
+from proteus.gateway.routing.health import MAX_ANSWER_BYTES, READY, ask_health_port, ask_triton
 from proteus.launcher.health import HealthServer
 from tests.gateway.routing import peers
 from tests.launcher.test_health import DIED, Told

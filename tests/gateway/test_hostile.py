@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from proteus.gateway import protocol
+from proteus.gateway.http import protocol
 from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import TIMEOUT_S, connect, error_of, eventually, request, status_of, told, until_closed

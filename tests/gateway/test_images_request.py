@@ -10,12 +10,12 @@ from openai.types.image_generate_params import ImageGenerateParamsBase, ImageGen
 
 from proteus.deployment import Deployment
 from proteus.errors import InvalidRequest
-from proteus.gateway.artist import Artist
 from proteus.gateway.errors import UnsupportedField
-from proteus.gateway.images_request import FIELDS, ImagesRequest, preview_every
-from proteus.gateway.images_schema import REQUEST
-from proteus.gateway.models import Models
+from proteus.gateway.openai.images_request import FIELDS, ImagesRequest, preview_every
+from proteus.gateway.openai.images_schema import REQUEST
 from proteus.gateway.order import Tenant, Visit
+from proteus.gateway.planning.artist import Artist
+from proteus.gateway.planning.models import Models
 from tests.gateway.running import DEMO
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text(encoding="utf-8")

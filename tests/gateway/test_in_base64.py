@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from proteus.gateway.in_base64 import INLINE_BYTES, PIECE_BYTES, pieces, with_base64, written
+from proteus.gateway.openai.in_base64 import INLINE_BYTES, PIECE_BYTES, pieces, with_base64, written
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 2])

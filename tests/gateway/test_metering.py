@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from proteus.cli.commands import app
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import DeploymentError
-from proteus.gateway import metering as metering_module
-from proteus.gateway.meter_files import MeterFiles
-from proteus.gateway.metering import Metering
 from proteus.gateway.order import Order, Tenant, Visit
+from proteus.gateway.tenancy import metering as metering_module
+from proteus.gateway.tenancy.meter_files import MeterFiles
+from proteus.gateway.tenancy.metering import Metering
 from proteus.limits_gateway import Metering as Settings
 
 NOON = datetime(2026, 11, 30, 12, 0, 0, 250_000, tzinfo=UTC)

@@ -15,12 +15,12 @@ import pytest
 from proteus.deployment import Deployment, DeploymentError
 from proteus.door.seats import Seats
 from proteus.errors import ProteusError
-from proteus.gateway.auto_reader import AutoReader
 from proteus.gateway.errors import NotAllowed, NotFound
 from proteus.gateway.gateway import Gateway
-from proteus.gateway.models import Models
 from proteus.gateway.order import Tenant, Visit
-from proteus.gateway.reader import Reading, visual_tokens_of_first
+from proteus.gateway.planning.auto_reader import AutoReader
+from proteus.gateway.planning.models import Models
+from proteus.gateway.planning.reader import Reading, visual_tokens_of_first
 from proteus.language.prompt import Prompt
 from proteus.limits_gateway import Gateway as Settings
 from proteus.limits_gateway import Prices

@@ -19,8 +19,8 @@ from PIL import Image
 
 from client import moderation_example
 from proteus.deployment import DeploymentError
-from proteus.gateway.chat import user_hash
 from proteus.gateway.gateway import Gateway
+from proteus.gateway.openai.chat import user_hash
 from proteus.gateway.order import Visit
 from tests.client.peer import Peer
 from tests.gateway.endpoint import answered, endpoint
@@ -255,7 +255,7 @@ def test_a_client_that_leaves_gives_its_place_back(peer: Peer) -> None:
 
 def test_a_python_check_is_an_entry_point(peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "checks.py").write_text(
-        "from proteus.gateway.moderation_subject import Verdict\n"
+        "from proteus.gateway.moderation.subject import Verdict\n"
         "class Words:\n"
         "    async def check(self, subject):\n"
         "        if 'raise' in subject.texts[0]:\n"

@@ -17,7 +17,7 @@ from PIL import Image
 from proteus.client.drawing import Drawn
 from proteus.deployment import Deployment
 from proteus.errors import InvalidPicture, Unavailable
-from proteus.gateway.moderation_blur import Blurring, coarse
+from proteus.gateway.moderation.blur import Blurring, coarse
 from proteus.generation.encode import encode as encode_drawn
 from proteus.generation.encode import settings_of
 from proteus.limits import DrawnFormat

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from proteus.gateway import moderation_blur, moderation_http, moderation_windows
-from proteus.gateway.moderation import OUTCOMES
-from proteus.gateway.moderation_http import _verdict
-from proteus.gateway.moderation_subject import Shown, Subject, Verdict
+from proteus.gateway.moderation import blur as moderation_blur
+from proteus.gateway.moderation import endpoint as moderation_http
+from proteus.gateway.moderation import windows as moderation_windows
+from proteus.gateway.moderation.endpoint import _verdict
+from proteus.gateway.moderation.moderation import OUTCOMES
+from proteus.gateway.moderation.subject import Shown, Subject, Verdict
 from proteus.limits_gateway import Moderation as Settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "moderation.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proteus.gateway.moderation_http import MAX_ANSWER_BYTES, HttpCheck
-from proteus.gateway.moderation_subject import CheckFailed, Shown, Subject, Verdict, believed
+from proteus.gateway.moderation.endpoint import MAX_ANSWER_BYTES, HttpCheck
+from proteus.gateway.moderation.subject import CheckFailed, Shown, Subject, Verdict, believed
 from proteus.limits_gateway import Moderation as Settings
 from tests.gateway.endpoint import Endpoint, answered, endpoint
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from proteus.client.results import Piece
-from proteus.gateway.moderation_windows import WINDOW_CHARS, Held
+from proteus.gateway.moderation.windows import WINDOW_CHARS, Held
 
 
 class Refused(Exception):

@@ -9,9 +9,9 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from proteus.deployment import Deployment
-from proteus.gateway.account import stages_ms
 from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.gateway import Gateway
+from proteus.gateway.openai.account import stages_ms
 from proteus.gateway.order import Tenant
 from proteus.limits import Resources
 from tests.gateway.routing import HUGE_PICTURE, QUICK, TENANT, TEXT, order, peers, visit

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from proteus.gateway import run
-from proteus.gateway.presence import Answering
+from proteus.gateway.http.presence import Answering
 from proteus.gateway.run import ACCEPTED_AT_ONCE
 from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started

@@ -14,8 +14,8 @@ from proteus.client.errors import ClientError, ServerError
 from proteus.client.response import AnswerBuilder
 from proteus.errors import DeadlineExceeded, ProteusError, QueueFull, Unavailable
 from proteus.gateway.errors import AnswerTimeout
-from proteus.gateway.router import Router, cost_of
-from proteus.gateway.servers import WHOLE
+from proteus.gateway.routing.router import Router, cost_of
+from proteus.gateway.routing.servers import WHOLE
 from proteus.limits import Resources
 from tests.client.peer import REFUSAL, event
 from tests.gateway.routing import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proteus.errors import MediaTooLarge, QueueFull
 from proteus.gateway.order import Tenant
-from proteus.gateway.seating import Seating
+from proteus.gateway.tenancy.seating import Seating
 from proteus.limits_gateway import GatewayQueue
 
 ACME, BOLT = (Tenant(name=name, cache_scope=name) for name in ("acme", "bolt"))

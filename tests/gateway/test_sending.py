@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proteus.gateway import sending
+from proteus.gateway.routing import sending
 from tests.client.peer import REPORT, Peer, event
 from tests.gateway.routing import ScriptedPeer, answer, order, peers, routing, visit
 

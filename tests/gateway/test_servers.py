@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from proteus import lookup
 from proteus.errors import Unavailable
-from proteus.gateway import pools, servers
-from proteus.gateway.router import Router
+from proteus.gateway.routing import pools, servers
+from proteus.gateway.routing.router import Router
 from proteus.launcher.health import HealthServer
 from proteus.limits_gateway import GatewayPools, LightModel, ServerAddress
 from tests.client.peer import Peer

@@ -17,7 +17,7 @@ from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.errors import DeadlineExceeded, MediaTooLarge, QueueFull
 from proteus.gateway.order import Order, Tenant, Visit
-from proteus.gateway.shares import Admissions, Shares, without_pictures
+from proteus.gateway.tenancy.shares import Admissions, Shares, without_pictures
 from proteus.limits import ClassQueue, DrawAdmission, DrawQueues, LatencyClass, Resources
 from proteus.limits_gateway import Gateway as Settings
 from proteus.limits_gateway import PoolName

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from proteus.deployment import Deployment, DeploymentError
-from proteus.gateway import tenants as tenants_module
 from proteus.gateway.errors import InvalidKey
-from proteus.gateway.tenants import LOCAL, Tenants, tenants_path
-from proteus.gateway.tenants_file import KEY, digest_of, keys_of, new_key, read_tenants
+from proteus.gateway.tenancy import tenants as tenants_module
+from proteus.gateway.tenancy.tenants import LOCAL, Tenants, tenants_path
+from proteus.gateway.tenancy.tenants_file import KEY, digest_of, keys_of, new_key, read_tenants
 
 ROOT = Path(__file__).parents[2]
-ADDRESS = "127.0.0.1"
 
 
 def hash_of(key: str) -> str:
@@ -49,7 +48,7 @@ def test_keys_are_random_and_of_one_form() -> None:
 def test_without_a_file_everybody_is_local() -> None:
     tenants = Tenants()
     assert not tenants.asks_for_keys
-    assert tenants.of(b"Bearer anything", ADDRESS) is LOCAL is tenants.of(b"", ADDRESS)
+    assert tenants.of(b"Bearer anything") is LOCAL is tenants.of(b"")
 
 
 def test_a_key_is_its_tenant_with_all_that_the_file_says(tmp_path: Path) -> None:
@@ -61,11 +60,11 @@ def test_a_key_is_its_tenant_with_all_that_the_file_says(tmp_path: Path) -> None
         "in_flight = { requests = 2 }\nper_second = { visual_tokens = 0.5, requests = 3 }\n",
     )
     tenants = Tenants(file)
-    tenant = tenants.of(bearer(new), ADDRESS)
+    tenant = tenants.of(bearer(new))
     assert (tenant.name, tenant.key, tenant.cache_scope, tenant.models) == ("acme", "laptop", "acme", {"demo"})
     assert (tenant.weight, tenant.burst_s) == (3, 2.5)
     assert (tenant.in_flight, tenant.per_second) == ({"requests": 2}, {"visual_tokens": 0.5, "requests": 3})
-    assert tenants.of(bearer(old), ADDRESS).key == hash_of(old)[7:15]
+    assert tenants.of(bearer(old)).key == hash_of(old)[7:15]
 
 
 KNOWN = "pk-" + "a" * 43
@@ -94,10 +93,10 @@ KNOWN = "pk-" + "a" * 43
 def test_anything_but_a_known_key_is_refused(header: bytes, tmp_path: Path) -> None:
     tenants = Tenants(file_of(tmp_path, with_key(KNOWN)))
     with pytest.raises(InvalidKey, match="fix: send the header Authorization: Bearer") as refused:
-        tenants.of(header, ADDRESS)
+        tenants.of(header)
     assert KNOWN not in str(refused.value)
     assert tenants.figures()["bad_keys"] == (1 if header else 0)
-    assert tenants.of(b"bearer " + KNOWN.encode(), ADDRESS).name == "acme"
+    assert tenants.of(b"bearer " + KNOWN.encode()).name == "acme"
 
 
 @pytest.mark.parametrize(
@@ -114,10 +113,10 @@ def test_a_key_is_valid_until_it_expires(expires: str, is_valid: bool, tmp_path:
     file = file_of(tmp_path, f'[tenants.acme]\nkeys = [{{ hash = "{hash_of(KNOWN)}", expires = {expires} }}]\n')
     tenants = Tenants(file, now=lambda: datetime(2026, 11, 30, 12, tzinfo=UTC))
     if is_valid:
-        assert tenants.of(bearer(KNOWN), ADDRESS).name == "acme"
+        assert tenants.of(bearer(KNOWN)).name == "acme"
     else:
         with pytest.raises(InvalidKey, match="has expired; limit: 2026-11-30 (00:00|12:00|11:30) UTC"):
-            tenants.of(bearer(KNOWN), ADDRESS)
+            tenants.of(bearer(KNOWN))
 
 
 SHA = "sha256:" + "0" * 64
@@ -193,9 +192,9 @@ def test_a_changed_file_is_taken_in_and_a_broken_one_changes_nothing(
     file_of(tmp_path, with_key(second))
     with caplog.at_level(logging.WARNING):
         tenants.look()
-    assert tenants.of(bearer(second), ADDRESS).name == "acme"
+    assert tenants.of(bearer(second)).name == "acme"
     with pytest.raises(InvalidKey):
-        tenants.of(bearer(first), ADDRESS)
+        tenants.of(bearer(first))
 
     for broken in ("[tenants", None):
         if broken is None:
@@ -207,13 +206,13 @@ def test_a_changed_file_is_taken_in_and_a_broken_one_changes_nothing(
             tenants.look()
             tenants.look()
         assert [record.getMessage()[:28] for record in caplog.records] == ["the tenants stay as they wer"]
-        assert tenants.of(bearer(second), ADDRESS).name == "acme"
+        assert tenants.of(bearer(second)).name == "acme"
         assert tenants.figures()["file_broken"] == 1
 
     file_of(tmp_path, with_key(first))
     tenants.look()
     assert tenants.figures()["file_broken"] == 0
-    assert tenants.of(bearer(first), ADDRESS).name == "acme"
+    assert tenants.of(bearer(first)).name == "acme"
 
 
 def _not_foreseen(path: Path) -> None:
@@ -231,7 +230,7 @@ def test_the_file_is_looked_at_while_the_gateway_runs(tmp_path: Path, monkeypatc
         async with asyncio.timeout(30):
             while tenants.figures()["file_reads"] < 2:
                 await asyncio.sleep(0.01)
-        assert tenants.of(bearer(second), ADDRESS).name == "acme"
+        assert tenants.of(bearer(second)).name == "acme"
 
         with monkeypatch.context() as patch:
             patch.setattr(tenants_module, "read_tenants", _not_foreseen)
@@ -243,7 +242,7 @@ def test_the_file_is_looked_at_while_the_gateway_runs(tmp_path: Path, monkeypatc
         async with asyncio.timeout(30):
             while tenants.figures()["file_reads"] < 3:
                 await asyncio.sleep(0.01)
-        assert tenants.of(bearer(first), ADDRESS).name == "acme"
+        assert tenants.of(bearer(first)).name == "acme"
         await tenants.close()
         assert len(asyncio.all_tasks()) == 1
 

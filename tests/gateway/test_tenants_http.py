@@ -12,7 +12,7 @@ import pytest
 
 from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
-from proteus.gateway.tenants_file import digest_of, new_key
+from proteus.gateway.tenancy.tenants_file import digest_of, new_key
 from proteus.limits import Resources
 from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import DEMO, Running, in_front_of, started
@@ -163,7 +163,7 @@ def test_who_leaves_before_a_server_has_it_has_used_nothing_and_after_that_all(
     small: Running, release: threading.Event
 ) -> None:
     gateway = small.gateway
-    leaver = gateway.tenants.of(f"Bearer {KEYS['leaver']}".encode(), "")
+    leaver = gateway.tenants.of(f"Bearer {KEYS['leaver']}".encode())
 
     def affords(requests: int) -> bool:
         return gateway.budgets.affords(leaver, ResourceVector(requests=requests))

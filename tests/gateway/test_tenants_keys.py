@@ -14,10 +14,9 @@ from typer.testing import CliRunner
 
 from proteus.cli.commands import app
 from proteus.cli.keys import write
-from proteus.gateway.tenants import Tenants
+from proteus.gateway.tenancy.tenants import Tenants
 
 RUNNER = CliRunner()
-ADDRESS = "127.0.0.1"
 SHA = "sha256:" + "0" * 64
 
 
@@ -62,7 +61,7 @@ def test_a_key_comes_into_the_file_and_all_else_stays(before: str | None, tmp_pa
     if before is not None:
         file.write_text(before)
     key = added(file, "acme", "--name", "new-one")
-    assert Tenants(file).of(f"Bearer {key}".encode(), ADDRESS).key == "new-one"
+    assert Tenants(file).of(f"Bearer {key}".encode()).key == "new-one"
     after = file.read_text()
     lines = [line for line in (before or "").splitlines() if "keys" not in line]
     assert [line for line in after.splitlines() if line in lines] == lines
@@ -74,7 +73,7 @@ def test_several_keys_of_one_tenant_are_all_good(tmp_path: Path) -> None:
     file = tmp_path / "tenants.toml"
     made = [added(file, tenant) for tenant in ("acme", "acme", "bolt", "acme")]
     tenants = Tenants(file)
-    owners = [tenants.of(f"Bearer {key}".encode(), ADDRESS).name for key in made]
+    owners = [tenants.of(f"Bearer {key}".encode()).name for key in made]
     assert owners == ["acme", "acme", "bolt", "acme"]
 
 

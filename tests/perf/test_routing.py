@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perf.routing import KINDS, RULES, Job, SimulatedServer, simulated
-from proteus.gateway.servers import WHOLE
+from proteus.gateway.routing.servers import WHOLE
 
 HEAVY = "four of 12 MP"
 

@@ -20,7 +20,7 @@ from proteus.client.request import build_request, question_messages
 from proteus.client.response import AnswerBuilder
 from proteus.client.wire import read_tensors
 from proteus.gateway.order import Order
-from proteus.gateway.router import Router
+from proteus.gateway.routing.router import Router
 from proteus.launcher import Server
 from proteus.launcher.drain import drain
 from proteus.launcher.health import HealthServer

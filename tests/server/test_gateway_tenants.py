@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from proteus.cost.vector import ResourceVector
-from proteus.gateway.tenants_file import digest_of, new_key
+from proteus.gateway.tenancy.tenants_file import digest_of, new_key
 from proteus.launcher import Server
 from tests.gateway.running import Running, in_front_of, started
 from tests.server.figures import is_idle, until

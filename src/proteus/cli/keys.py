@@ -48,7 +48,7 @@ def new(
     ] = None,
 ) -> None:
     """Print a new key, once, and the line that stores its digest."""
-    from proteus.gateway.tenants_file import digest_of, new_key
+    from proteus.gateway.tenancy.tenants_file import digest_of, new_key
 
     key = new_key()
     entry = entry_of(f"sha256:{digest_of(key.encode()).hex()}", name, expires)
@@ -85,7 +85,7 @@ def show(
 @keys.command("hash")
 def digest() -> None:
     """Read a key from standard input and print its digest as it is stored."""
-    from proteus.gateway.tenants_file import KEY, digest_of
+    from proteus.gateway.tenancy.tenants_file import KEY, digest_of
 
     given = sys.stdin.buffer.readline(1024).strip()
     with told_plainly():
@@ -96,7 +96,7 @@ def digest() -> None:
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
     """Raises DeploymentError."""
-    from proteus.gateway.tenants_file import read_tenants
+    from proteus.gateway.tenancy.tenants_file import read_tenants
 
     now = datetime.now(UTC)
     return [
@@ -128,7 +128,7 @@ def entry_of(digest: str, name: str | None, expires: datetime | None) -> str:
 
 def write(file: Path, tenant: str, entry: str) -> None:
     """Adds the key; all else in the file stays as it is, comments too. Raises DeploymentError or InvalidInput."""
-    from proteus.gateway.tenants_file import parse_tenants
+    from proteus.gateway.tenancy.tenants_file import parse_tenants
 
     file = file.resolve()
     try:
@@ -205,6 +205,6 @@ def _replace(file: Path, content: str) -> None:
 
 def _check(tenant: str, entry: str) -> None:
     """Raises DeploymentError for a name that no file may have."""
-    from proteus.gateway.tenants_file import parse_tenants
+    from proteus.gateway.tenancy.tenants_file import parse_tenants
 
     parse_tenants(f"[tenants.{json.dumps(tenant)}]\nkeys = [{entry}]\n", Path("the new tenant"))

@@ -7,11 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proteus import __version__
-from proteus.gateway import catalogue, chat, chat_schema, cost, cost_schema, images, images_schema
 from proteus.gateway.gateway import Gateway
+from proteus.gateway.http.presence import Answering
+from proteus.gateway.http.unserved import HANDLERS, health
+from proteus.gateway.openai import catalogue, chat, chat_schema, cost, cost_schema, images, images_schema
 from proteus.gateway.page import Page
-from proteus.gateway.presence import Answering
-from proteus.gateway.unserved import HANDLERS, health
 
 
 def create_app(gateway: Gateway) -> FastAPI:

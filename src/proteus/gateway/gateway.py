@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 
 from proteus.deployment import Deployment, DeploymentError
-from proteus.gateway.addresses import Proxies
-from proteus.gateway.budgets import Budgets
-from proteus.gateway.connections import Connections
-from proteus.gateway.guessing import Guessing
-from proteus.gateway.metering import metering_of
+from proteus.gateway.http.addresses import Proxies
+from proteus.gateway.http.connections import Connections
+from proteus.gateway.http.guessing import Guessing
 from proteus.gateway.metrics import Metrics
-from proteus.gateway.models import Models
-from proteus.gateway.moderation import Moderation
+from proteus.gateway.moderation.moderation import Moderation
 from proteus.gateway.order import Visit
 from proteus.gateway.passage import Passage
-from proteus.gateway.router import Router
-from proteus.gateway.seating import Seating
-from proteus.gateway.shares import Shares, admissions_of
-from proteus.gateway.tenants import Tenants, tenants_path
+from proteus.gateway.planning.models import Models
+from proteus.gateway.routing.router import Router
+from proteus.gateway.tenancy.budgets import Budgets
+from proteus.gateway.tenancy.metering import metering_of
+from proteus.gateway.tenancy.seating import Seating
+from proteus.gateway.tenancy.shares import Shares, admissions_of
+from proteus.gateway.tenancy.tenants import Tenants, tenants_path
 from proteus.gateway.visits import Visits
 from proteus.limits_gateway import Gateway as Settings
 

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from proteus.gateway.connections import Connections
 from proteus.gateway.errors import STATUS_OF
+from proteus.gateway.http.connections import Connections
 from proteus.gateway.order import CLIENT_GONE, SERVED, Visit
 
 if TYPE_CHECKING:

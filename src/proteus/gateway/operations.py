@@ -9,8 +9,8 @@ from starlette.types import Receive, Scope, Send
 
 from proteus import __version__
 from proteus.gateway.errors import MethodNotAllowed, NotFound, error_body
+from proteus.gateway.http.presence import as_json
 from proteus.gateway.metrics import CONTENT_TYPE
-from proteus.gateway.presence import as_json
 
 if TYPE_CHECKING:
     from proteus.gateway.gateway import Gateway

@@ -16,7 +16,7 @@ from proteus.limits_gateway import PoolName
 from proteus.stages import Stopwatch
 
 if TYPE_CHECKING:
-    from proteus.gateway.budgets import Charge
+    from proteus.gateway.tenancy.budgets import Charge
 
 SERVED, CLIENT_GONE = "served", "client_gone"  # outcomes beside the codes of errors
 

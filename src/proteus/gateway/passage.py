@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from proteus.gateway.budgets import NOTHING, Budgets
 from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.order import CLIENT_GONE, Order, Visit
-from proteus.gateway.router import Router
-from proteus.gateway.shares import Shares, without_pictures
+from proteus.gateway.routing.router import Router
+from proteus.gateway.tenancy.budgets import NOTHING, Budgets
+from proteus.gateway.tenancy.shares import Shares, without_pictures
 
 WORKED_FOR = (CLIENT_GONE, AnswerTimeout.code)  # outcomes of requests that a server was busy with, if it had them
 

@@ -24,12 +24,12 @@ from proteus.deployment import Deployment, DeploymentError
 from proteus.door.document import shorten
 from proteus.errors import InvalidRequest
 from proteus.gateway.app import create_app
-from proteus.gateway.browser import Browser
-from proteus.gateway.connections import Connections
 from proteus.gateway.errors import CannotListen
 from proteus.gateway.gateway import Gateway
+from proteus.gateway.http.browser import Browser
+from proteus.gateway.http.connections import Connections
+from proteus.gateway.http.protocol import GatewayProtocol
 from proteus.gateway.operations import MAX_CONNECTIONS, Operations
-from proteus.gateway.protocol import GatewayProtocol
 from proteus.limits_gateway import GatewayHttp, ServerAddress
 
 BACKLOG = 2_048

@@ -1,0 +1,1 @@
+"""Which server answers an order, and how servers are watched."""

@@ -1,0 +1,1 @@
+"""Whose request it is, what it may use, when it goes, and what is written down of it."""
