@@ -12,7 +12,7 @@ from typing import Any
 
 from proteus.deployment import Deployment
 from proteus.gateway.gateway import Gateway
-from proteus.gateway.run import Listening, Serving
+from proteus.gateway.run import Listening, Serving, in_a_loop
 
 DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
 START_S = 30.0
@@ -73,7 +73,7 @@ def started(deployment: Deployment, listening: Listening = FREE) -> Iterator[Run
 
     def run() -> None:
         try:
-            asyncio.run(serve())
+            in_a_loop(serve())
         except BaseException as error:
             failed.append(error)
         finally:

@@ -17,7 +17,6 @@ import pytest
 
 from proteus.gateway import run
 from proteus.gateway.http.presence import Answering
-from proteus.gateway.run import ACCEPTED_AT_ONCE
 from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import ASKED, connect, eventually, request, status_of, told, until_closed
@@ -158,7 +157,7 @@ def test_a_crowd_at_the_door_is_taken_in_bit_by_bit(running: Running) -> None:
         finally:
             may_go_on.set()
         eventually(lambda: bool(opened) and opened[-1] >= CROWD)
-    assert max(after - before for before, after in pairwise(opened)) <= ACCEPTED_AT_ONCE
+    assert max(after - before for before, after in pairwise(opened)) <= 32
 
 
 class Probe:

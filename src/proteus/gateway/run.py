@@ -8,7 +8,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+import uvloop
 from pydantic import ValidationError
 from starlette.types import ASGIApp
 
@@ -33,7 +34,6 @@ from proteus.gateway.operations import MAX_CONNECTIONS, Operations
 from proteus.limits_gateway import GatewayHttp, ServerAddress
 
 BACKLOG = 2_048
-ACCEPTED_AT_ONCE = 32  # then those who are here have a turn: to take in 2,048 holds them up for half a second
 OTHER_FILES = 256  # beside clients' connections: servers, logs, the program itself
 CLOSE_S = 1.0  # for clients to be told that their requests are ended, and to read it
 ANY_HOST = "*"
@@ -53,9 +53,18 @@ class Listening:
 def run(deployment: Path, listening: Listening, *, servers: Sequence[ServerAddress], say: Callable[[str], None]) -> int:
     """Until Ctrl-C or SIGTERM; the exit status. Raises ProteusError when it cannot start."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(_run(in_front_of(Deployment.load(deployment), servers), listening, say))
+    in_a_loop(_run(in_front_of(Deployment.load(deployment), servers), listening, say))
     say("stopped")
     return 0
+
+
+def in_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """To its end, in an event loop on libuv.
+
+    A request takes a fifth less of a core than in asyncio's own; a crowd is accepted bit by bit between others' turns.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 async def _run(deployment: Deployment, listening: Listening, say: Callable[[str], None]) -> None:
@@ -177,8 +186,6 @@ class _Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(BACKLOG)  # asyncio took the same number for both
         self.listens.set()
 
     def cut_off(self) -> None:
@@ -219,7 +226,7 @@ def _listener(app: ASGIApp, connections: Connections) -> _Listener:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=ACCEPTED_AT_ONCE,
+            backlog=BACKLOG,
             timeout_keep_alive=connections.limits.keep_alive_ms / 1e3,  # type: ignore[arg-type]
         )
     )

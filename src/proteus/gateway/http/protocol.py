@@ -275,7 +275,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
 
 def _tune(connection: socket.socket) -> None:
-    """asyncio sends at once only what it accepted from a socket that names its protocol; a head would wait 40 ms."""
+    """Sends at once, keeps little unsent, and notices a peer that vanished."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
