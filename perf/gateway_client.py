@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from perf.gateway_http import Connections, HttpFailed, chat_body
+from perf.gateway_http import OWN_LENGTH, Connections, HttpFailed, chat_body, length
 from perf.pictures import PHOTOGRAPHS, photograph
 from proteus.client import Answer, AsyncClient, ClientError, ServerError
 
@@ -34,7 +34,7 @@ class Ask:
     at_s: float  # after the beginning
     question: str
     picture: bytes | None = None
-    max_tokens: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Job:
     seconds: float
     per_second: float
     picture_share: float = 0.0
-    max_tokens: int = 8
+    tokens: int = OWN_LENGTH
 
     def asks(self) -> list[Ask]:
         """Moments of a Poisson process; the same of one seed, and a question or a picture of no other seed."""
@@ -61,9 +61,9 @@ class Job:
     def _ask(self, chance: random.Random, at_s: float) -> Ask:
         seed, kind = chance.randrange(2**31), PHOTOGRAPHS[chance.randrange(2)]
         if chance.random() >= self.picture_share:
-            return Ask(at_s=at_s, question=f"What number comes after {seed}?", max_tokens=self.max_tokens)
+            return Ask(at_s=at_s, question=f"What number comes after {seed}?", tokens=self.tokens)
         shown = photograph(kind, seed)
-        return Ask(at_s=at_s, question=shown.question, picture=shown.picture, max_tokens=self.max_tokens)
+        return Ask(at_s=at_s, question=shown.question, picture=shown.picture, tokens=self.tokens)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,14 +93,14 @@ async def run(job: Job) -> list[Answered]:
     async with AsyncClient(job.url.removeprefix("http://")) as client, Connections(job.url) as connections:
 
         async def direct(ask: Ask) -> AsyncGenerator[Told, None]:
-            options: Any = {"max_tokens": ask.max_tokens, "min_tokens": ask.max_tokens, "cache_scope": SCOPE}
+            options: Any = {**length(ask.tokens), "cache_scope": SCOPE}
             pictures = [] if ask.picture is None else [ask.picture]
             async with aclosing(client.stream(ask.question, pictures, **options)) as items:  # type: ignore[type-var]
                 async for item in items:
                     yield item.stages_ms if isinstance(item, Answer) else item.text
 
         async def gateway(ask: Ask) -> AsyncGenerator[Told, None]:
-            body = chat_body(ask.question, ask.picture, ask.max_tokens, stream=job.stream)
+            body = chat_body(ask.question, ask.picture, ask.tokens, stream=job.stream)
             async with aclosing(connections.ask(body)) as told:
                 async for one in told:
                     yield one

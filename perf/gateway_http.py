@@ -13,14 +13,20 @@ from urllib.parse import urlsplit
 CHAT = "/v1/chat/completions"
 DONE = b"[DONE]"
 LINE_BYTES = 1 << 20
+OWN_LENGTH, MOST_TOKENS = 0, 16  # an answer that ends by itself, and where it is cut at the latest
 
 
 class HttpFailed(Exception):
     """An answer that is none: a status, an event that tells an error, a connection that ended."""
 
 
-def chat_body(question: str, picture: bytes | None, max_tokens: int, *, stream: bool, model: str = "demo") -> bytes:
-    """Of an answer of exactly so many tokens."""
+def length(tokens: int) -> dict[str, int]:
+    """Fields that ask for exactly so many, or for an answer of its own length."""
+    return {"max_tokens": MOST_TOKENS} if tokens == OWN_LENGTH else {"max_tokens": tokens, "min_tokens": tokens}
+
+
+def chat_body(question: str, picture: bytes | None, tokens: int, *, stream: bool, model: str = "demo") -> bytes:
+    """`tokens` as `length` has it."""
     content: str | list[dict[str, Any]] = question
     if picture is not None:
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
@@ -28,8 +34,7 @@ def chat_body(question: str, picture: bytes | None, max_tokens: int, *, stream: 
     document: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": content}],
-        "max_tokens": max_tokens,
-        "min_tokens": max_tokens,
+        **length(tokens),
     }
     if stream:
         document |= {"stream": True, "stream_options": {"include_usage": True}}

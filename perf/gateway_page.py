@@ -31,6 +31,7 @@ WORDS = {
     "text_streamed": "text, streamed",
     "text_whole": "text, whole",
     "mix_streamed": "text and 10 % pictures, streamed",
+    "long_streamed": "text, streamed, 8 tokens each",
     "first": "first text",
     "whole": "whole answer",
 }
@@ -96,12 +97,12 @@ def plot(turns: Turns, courses: Sequence[Course], file: Path = PLOT) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(15, 8), layout="constrained")
-    grid = figure.add_gridspec(2, 6)
+    figure = pyplot.figure(figsize=(18, 8), layout="constrained")
+    grid = figure.add_gridspec(2, 2 * len(KINDS))
     for number, kind in enumerate(KINDS):
         _plot_kind(figure.add_subplot(grid[0, 2 * number : 2 * number + 2]), turns, kind)
     for number, course in enumerate(courses):
-        _plot_course(figure.add_subplot(grid[1, 3 * number : 3 * number + 3]), course)
+        _plot_course(figure.add_subplot(grid[1, len(KINDS) * number : len(KINDS) * (number + 1)]), course)
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
 

@@ -74,9 +74,7 @@ def _during(name: str, seconds: float, front: Started, happens: Callable[[Say], 
 def _job(front: Started, stream: bool, seconds: float) -> Job:
     url = f"http://{front.addresses['gateway']}"
     seed = 90_000 + stream
-    return Job(
-        way=GATEWAY, url=url, stream=stream, seed=seed, seconds=seconds, per_second=PER_SECOND, max_tokens=TOKENS
-    )
+    return Job(way=GATEWAY, url=url, stream=stream, seed=seed, seconds=seconds, per_second=PER_SECOND, tokens=TOKENS)
 
 
 def _restart(server: Started, tell: Say) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.gateway_client import DIRECT, GATEWAY, Job
+from perf.gateway_http import OWN_LENGTH
 from perf.gateway_servers import ENVIRONMENT, ROOT, Started, cpu_s, waited_s
 from perf.records import Record, commit, versions
 
@@ -30,12 +31,14 @@ class Kind:
     name: str
     stream: bool
     picture_share: float = 0.0
+    tokens: int = OWN_LENGTH
 
 
 KINDS = (
     Kind(name="text_streamed", stream=True),
     Kind(name="text_whole", stream=False),
     Kind(name="mix_streamed", stream=True, picture_share=0.1),
+    Kind(name="long_streamed", stream=True, tokens=8),
 )
 
 
@@ -106,6 +109,7 @@ def take(kind: Kind, way: str, round_: int, *, server: Started, gateway: Started
         seconds=seconds,
         per_second=PER_SECOND,
         picture_share=kind.picture_share,
+        tokens=kind.tokens,
     )
     cpu_before_s, waited_before_s = cpu_s(gateway.pid), waited_s(gateway.pid)
     answers = asked(job)
