@@ -19,7 +19,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from perf.gateway_http import OWN_LENGTH, Connections, HttpFailed, chat_body, length
+from perf.gateway_http import Connections, HttpFailed, chat_body
 from perf.pictures import PHOTOGRAPHS, photograph
 from proteus.client import Answer, AsyncClient, ClientError, ServerError
 
@@ -46,7 +46,7 @@ class Job:
     seconds: float
     per_second: float
     picture_share: float = 0.0
-    tokens: int = OWN_LENGTH
+    tokens: int
 
     def asks(self) -> list[Ask]:
         """Moments of a Poisson process; the same of one seed, and a question or a picture of no other seed."""
@@ -93,7 +93,7 @@ async def run(job: Job) -> list[Answered]:
     async with AsyncClient(job.url.removeprefix("http://")) as client, Connections(job.url) as connections:
 
         async def direct(ask: Ask) -> AsyncGenerator[Told, None]:
-            options: Any = {**length(ask.tokens), "cache_scope": SCOPE}
+            options: Any = {"max_tokens": ask.tokens, "min_tokens": ask.tokens, "cache_scope": SCOPE}
             pictures = [] if ask.picture is None else [ask.picture]
             async with aclosing(client.stream(ask.question, pictures, **options)) as items:  # type: ignore[type-var]
                 async for item in items:

@@ -13,20 +13,14 @@ from urllib.parse import urlsplit
 CHAT = "/v1/chat/completions"
 DONE = b"[DONE]"
 LINE_BYTES = 1 << 20
-OWN_LENGTH, MOST_TOKENS = 0, 16  # an answer that ends by itself, and where it is cut at the latest
 
 
 class HttpFailed(Exception):
     """An answer that is none: a status, an event that tells an error, a connection that ended."""
 
 
-def length(tokens: int) -> dict[str, int]:
-    """Fields that ask for exactly so many, or for an answer of its own length."""
-    return {"max_tokens": MOST_TOKENS} if tokens == OWN_LENGTH else {"max_tokens": tokens, "min_tokens": tokens}
-
-
 def chat_body(question: str, picture: bytes | None, tokens: int, *, stream: bool, model: str = "demo") -> bytes:
-    """`tokens` as `length` has it."""
+    """Of an answer of exactly so many tokens."""
     content: str | list[dict[str, Any]] = question
     if picture is not None:
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
@@ -34,7 +28,8 @@ def chat_body(question: str, picture: bytes | None, tokens: int, *, stream: bool
     document: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": content}],
-        **length(tokens),
+        "max_tokens": tokens,
+        "min_tokens": tokens,
     }
     if stream:
         document |= {"stream": True, "stream_options": {"include_usage": True}}
