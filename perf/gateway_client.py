@@ -46,7 +46,7 @@ class Job:
     seconds: float
     per_second: float
     picture_share: float = 0.0
-    tokens: int
+    tokens: int = 8
 
     def asks(self) -> list[Ask]:
         """Moments of a Poisson process; the same of one seed, and a question or a picture of no other seed."""
