@@ -261,7 +261,8 @@ def test_prompts_are_cut_and_slots_kept(engine: TensorRtLlmEngine) -> None:
     assert [client.wait().finish.reason for client in clients] == ["length"] * 9
     executor = engine._llm._executor
     assert executor.most_active == 3  # slots
-    assert max(executor.chunks) == 32  # whole blocks: beside three slots more do not fit
+    # What is left of a prompt goes as it is where it fits beside the answers under way; else whole blocks of it.
+    assert 32 <= max(executor.chunks) <= executor._args.max_num_tokens < 60
 
 
 def test_work_that_no_slot_is_for_is_refused(tensorrt_llm_api: Any, llm_folder: Path, tiny_checkpoint: Path) -> None:
