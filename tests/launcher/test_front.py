@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
 
@@ -23,6 +23,7 @@ from proteus.launcher import LaunchFailed, RestartPolicy
 from proteus.launcher.front import Front, FrontOptions
 from proteus.launcher.process import ServerProcess
 from proteus.launcher.processes import is_alive
+from tests.waiting import wait_for
 
 PROGRAM = """
 import os, signal, sys, threading
@@ -76,15 +77,6 @@ def front_of(deployment: Path, failures: list[LaunchFailed], *, port: int = 0, d
 def front(deployment: Path, failures: list[LaunchFailed]) -> Iterator[Front]:
     with front_of(deployment, failures) as running:
         yield running
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 15.0) -> bool:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        if monotonic() > deadline:
-            return False
-        sleep(0.02)
-    return True
 
 
 def answer(front: Front) -> str | None:

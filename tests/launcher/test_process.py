@@ -6,15 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 
 import pytest
 
 from proteus.launcher import LaunchFailed, guardian
 from proteus.launcher.process import STOP_GRACE_S, ServerProcess
 from proteus.launcher.processes import is_alive
+from tests.waiting import wait_for
 
 PREFIX = "proteus-test-process"
 SERVER = """
@@ -53,15 +54,6 @@ def child_of(process: ServerProcess) -> int:
     file = process.folder / "child"
     assert wait_for(lambda: file.is_file() and bool(file.read_text()))
     return int(file.read_text())
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        if monotonic() > deadline:
-            return False
-        sleep(0.02)
-    return True
 
 
 def test_stop_ends_the_group_and_removes_folder_and_shared_memory(process: ServerProcess, region: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,7 @@ from proteus.launcher.drain import drain
 from proteus.launcher.health import HealthServer
 from proteus.launcher.repository import Repository
 from tests.gateway.routing import TENANT, TEXT, answer, visit
-from tests.gateway.running import in_front_of
+from tests.gateway.routing import routing as routing_of
 from tests.server.conftest import DEMO
 from tests.server.figures import is_idle, metrics, until
 from tests.server.test_ask import CHART, QUESTION
@@ -69,20 +69,12 @@ def _order(message: Any, door: Any, name: str, **fields: Any) -> Order:
     return Order(message=message, door=door, **{**given, "resources": TEXT, **fields})
 
 
-@asynccontextmanager
-async def routing(*servers: tuple[Server, HealthServer]) -> AsyncIterator[Router]:
+def routing(*servers: tuple[Server, HealthServer]) -> AbstractAsyncContextManager[Router]:
     places = [
         {"grpc": server.ports.grpc_url, "health": health.url.removeprefix("http://")} for server, health in servers
     ]
     pools = {"text": places, "picture": places[:1], "draw": places[:1]}
-    deployment = in_front_of("127.0.0.1:1", pools=pools, routing={"health_interval_ms": 100})
-    assert deployment.gateway is not None
-    router = Router(deployment, deployment.gateway)
-    await router.start()
-    try:
-        yield router
-    finally:
-        await router.close()
+    return routing_of(pools=pools, health_interval_ms=100, suspect_ms=2_000)
 
 
 async def text_of(router: Router, order: Order) -> str:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from proteus.launcher import LaunchFailed, Repository, RestartPolicy, Server
 from proteus.launcher.processes import is_alive
 from proteus.limits_gpu import LOOPBACK
 from tests.server.toys import BROKEN, write_onnx_model, write_python_model
+from tests.waiting import wait_for
 
 SHM = Path("/dev/shm")
 DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
@@ -55,15 +55,6 @@ def traces_of(server: Server) -> list[Path]:
     """Files that carry the name of this server: its folder and its shared memory."""
     name = server.log.parent.name
     return [*SHM.glob(f"{name}*"), *server.log.parent.parent.glob(f"{name}*")]
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        if monotonic() > deadline:
-            return False
-        sleep(0.02)
-    return True
 
 
 def all_pids(server: Server) -> list[int]:

@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from proteus.launcher.drain import count_open_requests
 from proteus.launcher.ports import Ports
 from proteus.launcher.processes import is_alive
 from tests.server.toys import write_python_model
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 LONG: dict[str, Any] = {"min_tokens": 900, "max_tokens": 900}
@@ -95,15 +96,6 @@ def deployment(tmp_path: Path) -> Path:
     file = tmp_path / "deployment.toml"
     file.write_text(text.replace("../var/", "").replace('"../', f'"{ROOT}/'), encoding="utf-8")
     return file
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> bool:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        if monotonic() > deadline:
-            return False
-        sleep(0.02)
-    return True
 
 
 def open_requests(served: Serving) -> int | None:
