@@ -34,6 +34,8 @@ from rich.table import Table
 from perf.arguments import at_least
 from perf.records import Record, write
 from proteus.deployment import Deployment
+from proteus.door.draw_request import DrawRequest
+from proteus.door.request import ChatRequest
 from proteus.door.seats import Seats
 from proteus.gateway.order import Order, Tenant, Visit
 from proteus.gateway.planning.artist import Artist
@@ -179,8 +181,8 @@ async def measured(deployment: Deployment) -> dict[str, Job]:
 async def _order(reader: Reader, artist: Artist, visit: Visit, document: dict[str, Any], seat: Any) -> Order:
     raw = json.dumps(document).encode()
     if "prompt" in document:
-        return artist.plan(visit, artist.parse(raw)).order(visit)
-    return (await reader.plan(visit, reader.parse(raw), seat)).order(visit)
+        return artist.plan(visit, DrawRequest.parse(raw, artist.limits)).order(visit)
+    return (await reader.plan(visit, ChatRequest.parse(raw, reader.limits.text), seat)).order(visit)
 
 
 def parts_of(order: Order, capacities: Capacities) -> dict[str, float]:

@@ -13,6 +13,7 @@ from proteus.limits import Count, NotNegative, Section
 from proteus.limits_gpu import MAX_PORT
 
 PoolName = Literal["text", "picture", "draw"]
+RoutedPool = PoolName | Literal["light"]  # and the servers of the light model
 THIS_MACHINE = ("localhost", "127.0.0.1", "[::1]")
 MODERATION_URL = re.compile(
     r"https?://(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9a-fA-F:]{2,45}\])(:(?P<port>[0-9]{1,5}))?(/[!-~]*)?"

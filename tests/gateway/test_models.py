@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from proteus.deployment import Deployment, DeploymentError
+from proteus.door.request import ChatRequest
 from proteus.door.seats import Seats
 from proteus.errors import ProteusError
 from proteus.gateway.errors import NotAllowed, NotFound
@@ -67,7 +68,9 @@ def planned(models: Models, model: str, *content: Any, tenant: Tenant = EVERYBOD
     async def plan() -> Reading:
         reader = models.reader(model, tenant)
         visit = Visit(path="/v1/chat/completions", address="127.0.0.1", tenant=tenant)
-        request = reader.parse(json.dumps({"messages": [{"role": "user", "content": list(content)}]}).encode())
+        request = ChatRequest.parse(
+            json.dumps({"messages": [{"role": "user", "content": list(content)}]}).encode(), reader.limits.text
+        )
         with Seats(max_requests=1, max_bytes=1 << 30).take(0) as seat:
             return await reader.plan(visit, request, seat)
 
@@ -245,7 +248,9 @@ def test_other_bytes_for_a_picture_are_planned_anew(lit: Models) -> None:
         reader = lit.reader("auto", EVERYBODY)
         visit = Visit(path="", address="", tenant=EVERYBODY)
         content = [part(first), part(other, detail="high"), text("Which is red?")]
-        request = reader.parse(json.dumps({"messages": [{"role": "user", "content": content}]}).encode())
+        request = ChatRequest.parse(
+            json.dumps({"messages": [{"role": "user", "content": content}]}).encode(), reader.limits.text
+        )
         with Seats(max_requests=1, max_bytes=1 << 30).take(0) as seat:
             reading = await reader.plan(visit, request, seat)
             return reading, await lit.again(reading, {1: blurred}, seat)

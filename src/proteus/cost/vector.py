@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,10 @@ class ResourceVector:
 
     def __sub__(self, other: ResourceVector) -> ResourceVector:
         return ResourceVector(**{name: getattr(self, name) - getattr(other, name) for name in NAMES})
+
+    def without_decoding(self) -> ResourceVector:
+        """What is still held once every picture is encoded."""
+        return replace(self, media_bytes=0, decoded_pixels=0, decode_bytes=0, patches=0, encoder_flops=0)
 
     def named(self) -> Iterator[tuple[str, int]]:
         """(name, value) of every field, in order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from proteus.admission.ask import Ask
 from proteus.admission.figures import Figures
@@ -19,7 +19,6 @@ from proteus.cache.figures import EncoderCacheFigures
 from proteus.contract import CHAT
 from proteus.cost.buckets import patches_allocated, patches_used
 from proteus.cost.planner import Planner
-from proteus.cost.vector import ResourceVector
 from proteus.deployment import Deployment
 from proteus.door.answers import Answers, Choice
 from proteus.door.arrival import CANCELLED, STOP, Call
@@ -143,7 +142,7 @@ class Chat:
             reservation = await visit.held.enter_async_context(self._gate.admitted(_ask(prepared)))
         self._count(prepared)
         encoded = await self._encode(prepared, visit)
-        reservation.shrink(_without_decoding(prepared.resources))
+        reservation.shrink(prepared.resources.without_decoding())
         return prepared, encoded
 
     async def _generate(self, prepared: Prepared, encoded: Mapping[Place, VisualTokens], visit: Visit) -> None:
@@ -197,8 +196,3 @@ def _ask(prepared: Prepared) -> Ask:
         model=CHAT.name,
         deadline_s=prepared.deadline_s,
     )
-
-
-def _without_decoding(resources: ResourceVector) -> ResourceVector:
-    """What is still held once every picture is encoded."""
-    return replace(resources, media_bytes=0, decoded_pixels=0, decode_bytes=0, patches=0, encoder_flops=0)

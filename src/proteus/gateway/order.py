@@ -12,7 +12,7 @@ from proteus.client.wire import Model
 from proteus.cost.vector import ResourceVector
 from proteus.door.seats import Seat
 from proteus.limits import LatencyClass
-from proteus.limits_gateway import PoolName
+from proteus.limits_gateway import PoolName, RoutedPool
 from proteus.stages import Stopwatch
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ class Order:
     price: float  # the most that it can come to, in [gateway.prices] currency
     deadline_s: float | None = None  # to be started, on the monotonic clock
     whole: bool = False  # nothing is sent to the client before all of it is there
+
+    @property
+    def routed_pool(self) -> RoutedPool:
+        return "light" if self.light else self.pool
 
 
 @dataclass(slots=True, kw_only=True)

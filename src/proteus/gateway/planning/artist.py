@@ -48,10 +48,6 @@ class Artist:
         tokenizer = PromptTokenizer.from_checkpoint(drawing.checkpoint_path, manifest.text_inputs)
         self._planner = DrawPlanner(drawing.limits, manifest, tokenizer)
 
-    def parse(self, document: bytes) -> DrawRequest:
-        """A document of docs/contract.md; raises InvalidRequest."""
-        return DrawRequest.parse(document, self.limits)
-
     def plan(self, visit: Visit, request: DrawRequest) -> Sketch:
         """Raises InvalidRequest, PromptTooLong, or MediaTooLarge for what no empty server would take."""
         plan = self._planner.plan(request, visit.deadline_s(request.deadline_ms))

@@ -31,10 +31,6 @@ class AutoReader:
         self._full, self._light, self._rule, self._affords = full, light, rule, affords
         self.limits, self.created_s = full.limits, full.created_s
 
-    def parse(self, document: bytes) -> ChatRequest:
-        """A document of docs/contract.md; raises InvalidRequest."""
-        return self._full.parse(document)
-
     async def plan(self, visit: Visit, request: ChatRequest, seat: Seat, beginnings: Beginnings = WHOLE) -> Reading:
         """By the first choice that can be planned and afforded, else by the cheapest that can be planned.
 

@@ -82,10 +82,6 @@ class Reader:
             vocab_size=manifest.vocab_size,
         )
 
-    def parse(self, document: bytes) -> ChatRequest:
-        """A document of docs/contract.md; raises InvalidRequest."""
-        return ChatRequest.parse(document, self.limits.text)
-
     def look(self, visit: Visit, request: ChatRequest, beginnings: Beginnings = WHOLE) -> Parsed:
         """Raises InvalidRequest and MediaTooLarge."""
         parsed = self._preparation.looked_at(request, (), visit.deadline_s(request.deadline_ms))

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from proteus.client.wire import Model
-from proteus.gateway.routing.servers import DOORS, RoutedPool, ServerFigures, TritonServer
+from proteus.gateway.routing.servers import DOORS, ServerFigures, TritonServer
 from proteus.limits_gateway import Gateway as Settings
-from proteus.limits_gateway import ServerAddress
+from proteus.limits_gateway import RoutedPool, ServerAddress
 from proteus.lookup import addresses
 
 LOOK_UP_S = 5.0  # until a name is looked up again, and how long that may take

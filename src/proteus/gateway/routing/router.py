@@ -24,9 +24,10 @@ from proteus.gateway.routing.sending import (
     messages_of,
     too_late,
 )
-from proteus.gateway.routing.servers import WHOLE, RoutedPool, ServerFigures, TritonServer
+from proteus.gateway.routing.servers import WHOLE, ServerFigures, TritonServer
 from proteus.limits import Resources
 from proteus.limits_gateway import Gateway as Settings
+from proteus.limits_gateway import RoutedPool
 
 Capacities = Mapping[Model, Resources]
 DOORS_OF: Mapping[Model, Callable[[Deployment], bool]] = {
@@ -62,8 +63,8 @@ class Router:
 
     def check(self, order: Order) -> None:
         """Raises Unavailable where no server could be given it now: then nobody is to wait."""
-        if not self.ready(pool_of(order)):
-            raise self._down(pool_of(order))
+        if not self.ready(order.routed_pool):
+            raise self._down(order.routed_pool)
 
     def figures(self) -> tuple[ServerFigures, ...]:
         """Of every server in each of its pools."""
@@ -82,7 +83,7 @@ class Router:
         document = order.message.raw_input_contents[0]
         tried: list[TritonServer] = []
         failures: list[ServerFailed] = []
-        while (server := self._next(pool_of(order), tried)) is not None:
+        while (server := self._next(order.routed_pool, tried)) is not None:
             if failures:
                 tried[-1].retries += 1
             tried.append(server)
@@ -99,7 +100,7 @@ class Router:
                 _tell(server, failed, breaks)
             if was_given or not self._may_try_again(failures):
                 break
-        raise failures[-1].error if failures else self._down(pool_of(order))
+        raise failures[-1].error if failures else self._down(order.routed_pool)
 
     async def _send(
         self, server: TritonServer, visit: Visit, order: Order, document: bytes
@@ -109,7 +110,7 @@ class Router:
             raise too_late()
         _address(order, document)
         visit.server = server.address
-        with server.busy(pool_of(order), cost_of(order.resources, self._capacities[order.door])):
+        with server.busy(order.routed_pool, cost_of(order.resources, self._capacities[order.door])):
             sent = messages_of(server, order, timeout_s=left_s, traceparent=visit.traceparent)
             async with aclosing(sent), aclosing(held_back(sent, self._room) if order.whole else sent) as messages:
                 async for message in messages:
@@ -141,10 +142,6 @@ def capacities_of(deployment: Deployment) -> Capacities:
     if deployment.draw is not None:
         capacities["draw"] = deployment.draw.admission.capacity
     return capacities
-
-
-def pool_of(order: Order) -> RoutedPool:
-    return "light" if order.light else order.pool
 
 
 def cost_of(vector: ResourceVector, capacity: Resources) -> int:

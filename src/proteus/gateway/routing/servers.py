@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from random import uniform
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -19,9 +19,8 @@ from tritonclient.grpc import service_pb2_grpc
 from proteus.client.channel import CHANNEL_OPTIONS
 from proteus.client.wire import Model, stop_request
 from proteus.gateway.routing.health import Told, ask_health_port, ask_triton, why_not
-from proteus.limits_gateway import GatewayRouting, PoolName
+from proteus.limits_gateway import GatewayRouting, RoutedPool
 
-RoutedPool = PoolName | Literal["light"]
 DOORS: Mapping[RoutedPool, Model] = {"text": "chat", "picture": "chat", "light": "chat", "draw": "draw"}
 OPTIONS = (*CHANNEL_OPTIONS, ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1))
 CONNECTED = grpc.ChannelConnectivity.READY

@@ -171,7 +171,7 @@ def line_of(visit: Visit, currency: str, now: datetime) -> dict[str, Any]:
         "key": "" if tenant is None else tenant.key,
         "endpoint": shorten(visit.path),
         "model": "" if order is None else order.model,
-        "pool": "" if order is None else "light" if order.light else order.pool,
+        "pool": "" if order is None else order.routed_pool,
         "latency_class": "" if order is None else order.latency_class,
         "server": visit.server,
         "retries": visit.retries,

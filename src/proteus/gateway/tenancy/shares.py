@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 
 from proteus.admission.admission import Keys, Snapshot
@@ -20,10 +19,9 @@ from proteus.deployment import Deployment
 from proteus.gateway.order import Order, Visit
 from proteus.gateway.planning.models import Models
 from proteus.gateway.planning.reader import Reader
-from proteus.gateway.routing.servers import RoutedPool
 from proteus.limits import AdmissionLimits, ClassQueue, ClassQueues, DrawAdmission, DrawQueues
 from proteus.limits_gateway import Gateway as Settings
-from proteus.limits_gateway import GatewayQueue, ServerAddress
+from proteus.limits_gateway import GatewayQueue, RoutedPool, ServerAddress
 
 KEYS = Keys(max_queue="[gateway.queue] max_waiting", max_wait_ms="[gateway.queue] max_wait_ms")
 LOOK_EACH_S = 0.5
@@ -89,7 +87,7 @@ class Shares:
 
         Raises MediaTooLarge, QueueFull or DeadlineExceeded instead of entering the block.
         """
-        pool: RoutedPool = "light" if order.light else order.pool
+        pool = order.routed_pool
         async with AsyncExitStack() as held:
             self._waiting[pool] += 1
             try:
@@ -127,8 +125,7 @@ def admissions_of(deployment: Deployment, models: Models) -> Admissions:
 def without_pictures(reservation: Reservation) -> None:
     """A server that has begun to answer has encoded every picture: the next may come."""
     if reservation.vector.decoded_pixels:
-        none = dict.fromkeys(("media_bytes", "decoded_pixels", "decode_bytes", "patches", "encoder_flops"), 0)
-        reservation.shrink(replace(reservation.vector, **none))
+        reservation.shrink(reservation.vector.without_decoding())
 
 
 def _ask(order: Order) -> Ask:
