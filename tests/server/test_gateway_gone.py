@@ -18,7 +18,7 @@ from tests.gateway.wire import connect, eventually, request, status_of, until_cl
 from tests.server.figures import is_idle, metrics, until
 from tests.server.test_ask import CHART
 from tests.server.test_draw import LONG, PROMPT, nobody_draws
-from tests.server.test_stop import ENDLESS, SLOTS
+from tests.server.test_stop import CROWD, ENDLESS, SLOTS
 
 CLIENTS, AT_ONCE = 200, 24
 PICTURE = {"url": "data:image/png;base64," + base64.b64encode(CHART.read_bytes()).decode()}
@@ -103,17 +103,15 @@ def test_who_leaves_while_it_is_planned_is_not_waited_for(running: Running) -> N
 def test_who_leaves_the_queue_of_the_server_leaves_it(server: Server, running: Running) -> None:
     before = metrics(server)
     with ExitStack() as ahead:
-        speaking = [ahead.enter_context(connect(running.url)) for _ in range(SLOTS)]
-        for one in speaking:
-            one.sendall(chat(**ENDLESS))
-        for one in speaking:
-            while b"content" not in one.recv(65_536):
-                pass
+        for _ in range(CROWD):
+            ahead.enter_context(connect(running.url)).sendall(chat(**ENDLESS))
+        eventually(lambda: running.gateway.visits.open == CROWD)
         with connect(running.url) as late:
             late.sendall(chat(**ENDLESS))
-            eventually(lambda: running.gateway.visits.open == SLOTS + 1)
+            eventually(lambda: running.gateway.visits.open == CROWD + 1)
             assert until(server, lambda now: any(now[name] for name in now if name.startswith("proteus_llm_waiting")))
-        eventually(lambda: running.gateway.visits.open <= SLOTS)
+            assert not any(running.gateway.shares.figures().values()), "they wait at the server"
+        eventually(lambda: running.gateway.visits.open <= CROWD)
         assert cancelled_since(server, before, CANCELLED)
 
 

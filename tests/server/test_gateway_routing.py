@@ -31,7 +31,7 @@ from tests.server.conftest import DEMO
 from tests.server.figures import is_idle, metrics, until
 from tests.server.test_ask import CHART, QUESTION
 from tests.server.test_draw import PROMPT, nobody_draws
-from tests.server.test_stop import ENDLESS, SLOTS
+from tests.server.test_stop import CROWD, ENDLESS, SLOTS
 
 NAMES = count()
 LEFT = 'proteus_requests_total{outcome="cancelled"}'
@@ -77,6 +77,11 @@ def routing(*servers: tuple[Server, HealthServer]) -> AbstractAsyncContextManage
     return routing_of(pools=pools, health_interval_ms=100, suspect_ms=2_000)
 
 
+def in_hand(now: Mapping[str, float]) -> float:
+    """Answers that the language model computes, or that wait for it."""
+    return sum(now[name] for name in now if name.startswith(("proteus_llm_running{", "proteus_llm_waiting{")))
+
+
 async def text_of(router: Router, order: Order) -> str:
     builder = AnswerBuilder()
     for message in await answer(router, order):
@@ -114,8 +119,8 @@ def test_who_leaves_stops_the_work_wherever_it_is(server: Server, health: Health
         elif stage == "prefill":
             await asyncio.sleep(0.02)
         elif stage == "queue":
-            await asyncio.sleep(0.1)  # all slots are taken
-            assert not reading.done()
+            assert await asyncio.to_thread(until, server, lambda now: in_hand(now) == CROWD + 1)
+            assert not reading.done(), "whoever came before has all slots"
         else:
             await asyncio.sleep(0.002)
         reading.cancel()
@@ -124,10 +129,13 @@ def test_who_leaves_stops_the_work_wherever_it_is(server: Server, health: Health
 
     async def scenario() -> None:
         async with routing((server, health)) as router:
-            ahead = [router.messages(visit(), asked(**ENDLESS)) for _ in range(SLOTS if stage == "queue" else 0)]
-            for messages in ahead:
-                await anext(messages)
+            ahead = [router.messages(visit(), asked(**ENDLESS)) for _ in range(CROWD if stage == "queue" else 0)]
+            begun = [asyncio.create_task(anext(messages)) for messages in ahead]
+            await asyncio.sleep(0)
             await leave(router)
+            for task in begun:
+                task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
             for messages in ahead:
                 await messages.aclose()
             assert not any(one.outstanding_cost or one.outstanding_requests for one in router.figures())

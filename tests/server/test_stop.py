@@ -17,6 +17,7 @@ from tests.server.test_ask import CHART, QUESTION
 from tests.server.test_stages import ANY_TOKEN, DEMO
 
 SLOTS = Deployment.load(DEMO).llm.slots
+CROWD = 3 * SLOTS  # endless ones: whatever share of the slots the policy in force leaves texts, who comes next waits
 CANCELLED = 'proteus_llm_ended_total{outcome="cancelled"}'
 WASTED = 'proteus_llm_wasted_tokens_total{phase="decode"}'
 ENDLESS: dict[str, Any] = {"max_tokens": 900, **ANY_TOKEN}
