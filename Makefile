@@ -1,5 +1,6 @@
 PYTHON ?= python3
 export PYTHON
+unexport PYTHONDONTWRITEBYTECODE  # or every process, and tests start hundreds, compiles all that it imports
 JOBS ?= 2
 BIN := .venv/bin
 SERVE := .venv/.serve
@@ -89,8 +90,8 @@ types: $(DEV)  ## Check types
 	@$(BIN)/mypy
 
 test: lint types $(ORACLE) $(TOOLS)  ## Lint, types and all tests, with a real server; those without one JOBS=2 at a time
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not server" --durations=15
-	@$(BIN)/python -m pytest -m server --durations=15
+	@$(BIN)/python -m pytest tests --ignore=tests/server -n $(JOBS) --dist loadfile --durations=15
+	@$(BIN)/python -m pytest tests/server --durations=15
 
 test-fast: $(DEV)  ## Tests without server and oracle
 	@$(BIN)/python -m pytest -m "not server and not oracle and not slow"

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -24,7 +23,6 @@ from proteus.cache.shared import SharedCache
 from proteus.configs import stale
 from proteus.deployment import Deployment, Pool
 from proteus.gateway.gateway import Gateway
-from proteus.launcher import Server
 from proteus.limits_cache import SharedStore
 from tests.docker.helm_cases import CASES
 from tests.docker.helm_chart import CHART, DEPLOYMENT, ROOT, file_of, render
@@ -33,8 +31,6 @@ from tests.redis_server import binary
 PREPARE = CHART / "files" / "prepare.sh"
 ENVIRONMENT = {"PATH": f"{ROOT / '.venv' / 'bin'}:{os.defpath}", "PYTHONPATH": str(ROOT / "src")}
 WITHIN_S = 20.0
-WAITING = "nv_inference_pending_request_count"  # what the encoder pool is scaled by
-MODELS = {"image_preprocess", "vision_encoder", "connector"}
 
 
 def exported(folder: Path) -> Path:
@@ -116,16 +112,6 @@ def test_a_folder_that_was_not_exported_is_told(tmp_path: Path) -> None:
 def test_a_spelling_mistake_in_the_file_is_told(tmp_path: Path) -> None:
     exported(tmp_path / "model")
     assert "unknown key 'image.max_pictuers'" in failed(tmp_path, DEPLOYMENT.replace("max_pictures", "max_pictuers"))
-
-
-@pytest.mark.server
-def test_tritonserver_loads_the_prepared_folder(tmp_path: Path) -> None:
-    with Server(prepared(tmp_path, "encoder"), pool="encoder", log=tmp_path / "server.log") as server:
-        assert server.is_ready()
-        assert set(server.stub_pids()) == MODELS
-        with urllib.request.urlopen(server.ports.metrics_url, timeout=10) as told:
-            waiting = [line for line in told.read().decode().splitlines() if line.startswith(WAITING + "{")]
-    assert {model for model in MODELS if any(f'model="{model}"' in line for line in waiting)} == MODELS
 
 
 # Redis.
