@@ -16,12 +16,12 @@ import httpx
 import pytest
 
 from proteus.gateway import run
+from proteus.gateway.app import CHAT, COST, IMAGES
 from proteus.gateway.http.presence import Answering
 from tests.client.peer import REPORT, SCRIPTS, Peer, event
 from tests.gateway.running import Running, in_front_of, started
 from tests.gateway.wire import ASKED, connect, eventually, request, status_of, told, until_closed
 
-CHAT = "/v1/chat/completions"
 NO_KEEPING = httpx.Limits(max_keepalive_connections=0)  # a connection that is left open would be counted
 CROWD = 150
 LONG = 8_000_000  # bytes: no kernel takes them from us before they are read
@@ -60,6 +60,11 @@ def test_what_is_not_there_is_told_as_every_refusal(
     assert (answer.status_code, error["code"]) == (status, code)
     assert error["fix"]
     assert ("allow" in answer.headers) == (status == 405)
+
+
+def test_every_path_that_is_posted_to_is_answered_without_the_framework(web: httpx.Client) -> None:
+    paths = web.get("/openapi.json").json()["paths"]
+    assert {path for path, told in paths.items() if "post" in told} == {CHAT, COST, IMAGES}
 
 
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/"])
