@@ -23,6 +23,7 @@ from proteus.gateway.http.protocol_head import MAX_HEADERS, why_bad
 MAX_FRAMING_BYTES = 1 << 20  # of chunk sizes and extensions in one body; 58 MB in chunks of a byte take minutes
 MAX_DROPPED_BYTES = 1 << 24  # that a client may send after its answer
 LINGER_S = 2.0  # for it to read that answer
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"  # as uvicorn writes it, before any head
 MIN_READ_BYTES = 4_096  # in `send_timeout_ms`; a byte now and then would keep a buffer for days
 
 
@@ -41,12 +42,40 @@ class Refused(Exception):
         self.reason, self.what = reason, what
 
 
-class _Line:
-    """A connection as its answering side has it: when that is done, the protocol decides how to hang up."""
+class Line:
+    """A connection as its answering side has it: when that is done, the protocol decides how to hang up.
+
+    The head of an answer leaves with what comes next, in one write.
+    """
 
     def __init__(self, transport: asyncio.Transport, hang_up: Callable[[], None]) -> None:
-        self.write, self.is_closing = transport.write, transport.is_closing
-        self.close = hang_up
+        self._transport, self.is_closing = transport, transport.is_closing
+        self.hang_up = hang_up
+        self._head: bytes | None = None
+        self._awaits_head = True
+
+    def begin(self) -> None:
+        """The next answer."""
+        self._awaits_head = True
+
+    def write(self, data: bytes) -> None:
+        if self._awaits_head and data != CONTINUE:
+            self._head, self._awaits_head = data, False
+        elif self._head is not None:
+            head, self._head = self._head, None
+            self._transport.writelines((head, data))
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """A head that nothing follows."""
+        head, self._head = self._head, None
+        if head is not None and not self.is_closing():
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self.hang_up()
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -85,7 +114,7 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         self._address = address
         super().connection_made(transport)
-        self._line = _Line(transport, self._hang_up)
+        self._line = Line(transport, self._hang_up)
         _tune(transport.get_extra_info("socket"))
         transport.set_write_buffer_limits(high=0)  # told as soon as anything is not taken
         self._await_head()
@@ -94,7 +123,7 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._address is None:
             return
         self._doors.leave(self._address)
-        self._line.close = self.transport.close
+        self._line.hang_up = self.transport.close
         self._cancel_timers()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
@@ -147,6 +176,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._head_bytes = self._body_bytes = self._raw_bytes = 0
         self._forget_late()
         super().on_headers_complete()
+        self._line.begin()
         self.cycle.transport = self._line  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
@@ -160,6 +190,7 @@ class GatewayProtocol(HttpToolsProtocol):
     # What the answering side tells.
 
     def on_response_complete(self) -> None:
+        self._line.flush()
         super().on_response_complete()
         if (self._deaf or not self._reading_head) and not self.transport.is_closing():
             self._hang_up()
