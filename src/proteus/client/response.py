@@ -11,6 +11,8 @@ from typing import Any
 from proteus.client.results import Answer, Choice, LikelyToken, Piece, TokenLogprob, Usage
 from proteus.client.wire import StreamReader
 
+COUNTS = frozenset(field.name for field in fields(Usage))  # others, of a newer server, are left out
+
 
 class AnswerBuilder(StreamReader[Piece]):
     """Collects one stream: `add` every message, then take `answer()`."""
@@ -25,7 +27,7 @@ class AnswerBuilder(StreamReader[Piece]):
             text=tensors.get("text", ""),
             token_ids=tensors.get("token_ids", ()),
             index=tensors.get("index", (0,))[0],
-            logprobs=_logprobs(tensors.get("logprobs", "[]")),
+            logprobs=_logprobs(tensors["logprobs"]) if "logprobs" in tensors else (),
         )
         if not piece.text and not piece.token_ids:
             return None
@@ -35,12 +37,11 @@ class AnswerBuilder(StreamReader[Piece]):
     def answer(self) -> Answer:
         """The whole; raises `ServerError` when the stream ended without its report."""
         report = self.report()
-        known = {field.name for field in fields(Usage)}
         # None for a request that ended before its answers began, and from a server that knows of one answer only.
         choices = report.get("choices") or [{"index": 0, "finish_reason": report["finish_reason"]}]
         return Answer(
             choices=tuple(self._choice(choice["index"], choice["finish_reason"]) for choice in choices),
-            usage=Usage(**{name: count for name, count in report["usage"].items() if name in known}),
+            usage=Usage(**{name: count for name, count in report["usage"].items() if name in COUNTS}),
             stages_ms=MappingProxyType(dict(report["stages_ms"])),
             ingress_ms=MappingProxyType(dict(report.get("ingress_ms", {}))),
             ttft_ms=report.get("ttft_ms"),

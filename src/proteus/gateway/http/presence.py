@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 Headers = list[tuple[bytes, bytes]]
 TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 DONE = b"data: [DONE]\n\n"
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 log = logging.getLogger(__name__)
 
 
 def as_json(document: Any) -> bytes:
     """As all of the gateway's answers are written."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return ENCODER.encode(document).encode()
 
 
 class Out:
@@ -62,9 +63,9 @@ class Out:
         """One server-sent event; the first one opens the stream."""
         await self.event_of(as_json(document), name=name)
 
-    async def events(self, documents: Iterable[Any], *, last: bool = False) -> None:
-        """Several in one piece, or none; with the last a stream ends as OpenAI's chat does."""
-        body = b"".join(b"data: %b\n\n" % as_json(document) for document in documents)
+    async def events(self, bodies: Iterable[bytes], *, last: bool = False) -> None:
+        """Several in one piece, or none, each JSON already; with the last a stream ends as OpenAI's chat does."""
+        body = b"".join(b"data: %b\n\n" % one for one in bodies)
         if not body and not last:
             return
         if not self.status:
@@ -159,12 +160,12 @@ class Answering(Response):
             with self._gateway.visits.working(work):
                 await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
                 if out.ended:  # which is told as the client's leaving, too
-                    await asyncio.wait((work,))
+                    await _done(work)
             left = not work.done()
         finally:
             work.cancel()
             gone.cancel()
-            await asyncio.wait((work, gone))
+            await _done(work, gone)
         if left:
             raise ClientGone from None if work.cancelled() else work.exception()
         if work.cancelled():
@@ -191,6 +192,12 @@ class Answering(Response):
 def _traceparent(header: bytes) -> str:
     """As W3C writes it; anything else is none."""
     return header.decode() if TRACEPARENT.fullmatch(header) else ""
+
+
+async def _done(*works: asyncio.Future[Any]) -> None:
+    """Waits for those that still run: for one that has ended, too, `asyncio.wait` takes a turn of the loop."""
+    if running := [work for work in works if not work.done()]:
+        await asyncio.wait(running)
 
 
 async def _gone(receive: Receive) -> None:

@@ -40,7 +40,8 @@ async def answer(gateway: Gateway, visit: Visit, body: bytes, out: Out) -> None:
     with visit.watch.stage("plan"):
         # The pictures are copied into the message: megabytes are, while others go on.
         order = reading.order(visit) if len(body) <= LARGE_BYTES else await to_thread(reading.order, visit)
-    order = replace(order, whole=not wish.stream)
+    if not wish.stream:
+        order = replace(order, whole=True)
     told = ChatAnswer(wish, visit.request_id, order.model, revision=reading.revision)
     builder, held = AnswerBuilder(), gateway.moderation.held(visit)
     async with aclosing(gateway.passage.messages(visit, order)) as messages:

@@ -26,21 +26,24 @@ class ChatAnswer:
             "system_fingerprint": f"fp_{revision[:FINGERPRINT_CHARS]}",
             **({} if wish.service_tier is None else {"service_tier": wish.service_tier}),
         }
+        self._before_choices = as_json({"object": "chat.completion.chunk", **self._head})[:-1] + b',"choices":'
+        self._after_choices = b',"usage":null}' if wish.include_usage else b"}"
         self._begun: set[int] = set()  # choices whose role was told
 
-    def chunks(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """What a piece adds; nothing, while a character is incomplete and no logprobs are wanted."""
+    def chunks(self, piece: Piece) -> Iterator[bytes]:
+        """As JSON, what a piece adds; nothing, while a character is incomplete and no logprobs are wanted."""
         if piece.text or (piece.logprobs and self._wish.request.logprobs):
             yield from self._begin(piece.index)
             yield self._chunk(piece.index, {"content": piece.text}, logprobs=piece.logprobs)
 
-    def last_chunks(self, answer: Answer, account: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def last_chunks(self, answer: Answer, account: Mapping[str, Any]) -> Iterator[bytes]:
         """Why each choice ends, and the usage where it is wanted."""
         for index, choice in enumerate(answer.choices):
             yield from self._begin(index)
             yield self._chunk(index, {}, finish_reason=choice.finish_reason)
         if self._wish.include_usage:
-            yield self._chunk_of([]) | {"usage": usage(answer), "proteus": account}
+            told = as_json({"usage": usage(answer), "proteus": account})
+            yield b"".join((self._before_choices, b"[],", told[1:]))
 
     def completion(self, answer: Answer, account: Mapping[str, Any]) -> bytes:
         """As JSON, made in pieces: the event loop waits for a call in C to its end."""
@@ -61,7 +64,7 @@ class ChatAnswer:
             )
         return b"".join((as_json(document)[:-1], b',"logprobs":', told, b"}"))
 
-    def _begin(self, index: int) -> Iterator[dict[str, Any]]:
+    def _begin(self, index: int) -> Iterator[bytes]:
         if index not in self._begun:
             self._begun.add(index)
             yield self._chunk(index, {"role": "assistant", "content": "", "refusal": None})
@@ -73,13 +76,10 @@ class ChatAnswer:
         *,
         logprobs: Sequence[TokenLogprob] = (),
         finish_reason: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> bytes:
         told = self._logprobs(logprobs) if logprobs else None
-        return self._chunk_of([{"index": index, "delta": delta, "logprobs": told, "finish_reason": finish_reason}])
-
-    def _chunk_of(self, choices: list[Any]) -> dict[str, Any]:
-        usage = {"usage": None} if self._wish.include_usage else {}
-        return {"object": "chat.completion.chunk", **self._head, "choices": choices, **usage}
+        choice = {"index": index, "delta": delta, "logprobs": told, "finish_reason": finish_reason}
+        return b"".join((self._before_choices, b"[", as_json(choice), b"]", self._after_choices))
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         if not self._wish.request.logprobs:
