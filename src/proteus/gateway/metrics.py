@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
@@ -30,6 +31,7 @@ ENDPOINTS = {
     "/v1/contract": "contract",
     "/v1/models": "models",
 }
+MAX_AT_HAND = 256  # of a family
 SUMS = ("transfer", "total")  # of a stopwatch, no stages
 OUTCOMES = {SERVED, CLIENT_GONE, *STATUS_OF}
 Rows = Iterable[tuple[tuple[str, ...], float]]
@@ -62,21 +64,25 @@ class Metrics:
             buckets=BUCKETS_S,
             registry=self.registry,
         )
+        # A series by its labels, at hand: to look for it takes longer than to count.
+        self._requests_of = lru_cache(MAX_AT_HAND)(self._requests.labels)
+        self._seconds_of = lru_cache(MAX_AT_HAND)(self._seconds.labels)
+        self._stages_of = lru_cache(MAX_AT_HAND)(self._stages.labels)
         self.registry.register(_Figures(gateway))
 
     def ended(self, visit: Visit) -> None:
         endpoint = endpoint_of(visit.path)
         model = "" if visit.order is None else visit.order.model
         outcome = visit.outcome if visit.outcome in OUTCOMES else "internal"
-        self._requests.labels(endpoint, model, outcome).inc()
-        self._seconds.labels(endpoint).observe(time.monotonic() - visit.arrived_s)
+        self._requests_of(endpoint, model, outcome).inc()
+        self._seconds_of(endpoint).observe(time.monotonic() - visit.arrived_s)
         for stage, ms in visit.watch.report_ms().items():
             if stage not in SUMS:
-                self._stages.labels(stage).observe(ms / 1e3)
+                self._stages_of(stage).observe(ms / 1e3)
 
     def refused(self, path: str, code: str) -> None:
         """Before it became a visit."""
-        self._requests.labels(endpoint_of(path), "", code).inc()
+        self._requests_of(endpoint_of(path), "", code).inc()
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
