@@ -115,6 +115,8 @@ def test_a_large_body_is_the_same_document() -> None:
         (b'{"a": "%s"}' % (b"A" * 200_000), False),
         (b'{"a": "%s"}' % (b"A" * 300_000), True),
         (nested(DEEPEST).replace(b"[]", b"[" + b"[]," * 8_000 + b"1]"), True),
+        (b'"' * 200_000, True),
+        (b'{"a": "%s"}' % (b"\\n" * 100_000), True),
     ],
 )
 def test_what_takes_long_to_read_is_read_in_a_thread(
