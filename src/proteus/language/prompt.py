@@ -73,16 +73,19 @@ class PromptRenderer:
         """
         check_messages(messages)
         lengths = _lengths(pictures(messages), visual_tokens_per_picture)
-        ids = np.array(self._encode(messages), dtype=np.int32)
-        if len(ids) == 0:
+        encoded = self._encode(messages)
+        if not encoded:
             raise InvalidRequest("the chat template makes an empty prompt of this conversation", fix="send more text")
-        is_placeholder = ids == self._image_token_id
-        if (num_placeholders := int(is_placeholder.sum())) != len(lengths):
+        if (num_placeholders := encoded.count(self._image_token_id)) != len(lengths):
             raise InvalidRequest(
                 f"the chat template wrote {num_placeholders} placeholders for {len(lengths)} pictures",
                 limit="one placeholder for each picture",
                 fix="put the pictures into messages of the user",
             )
+        ids = np.array(encoded, dtype=np.int32)
+        if not lengths:
+            return Prompt(input_ids=ids, visual_spans=(), text_tokens=len(ids), visual_tokens=0)
+        is_placeholder = ids == self._image_token_id
         repeats = np.ones(len(ids), dtype=np.int64)
         repeats[is_placeholder] = lengths
         starts = (np.cumsum(repeats) - repeats)[is_placeholder]

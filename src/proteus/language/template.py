@@ -52,6 +52,8 @@ class ChatTemplate:
             raise UnsupportedCheckpoint(
                 f"the chat template does not compile: {error.message}", fix="correct chat_template.jinja"
             ) from error
+        # Each rendering copies them; Jinja's own ChainMap takes longer to copy than all the rest of a short prompt.
+        self._template.globals = dict(self._template.globals)
 
     @classmethod
     def from_checkpoint(cls, folder: Path) -> ChatTemplate:

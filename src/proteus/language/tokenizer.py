@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def choose_barrier(occupied: Iterable[str]) -> str:
+def choose_barrier(occupied: Collection[str]) -> str:
     """A character that occurs in none of the texts; raises InvalidRequest when they use up all candidates."""
+    first = chr(BARRIERS[0])
+    if not any(first in text for text in occupied):  # so it is, unless somebody tries
+        return first
     used = set().union(*occupied)
     for code in BARRIERS:
         if chr(code) not in used:
@@ -80,7 +83,7 @@ class DisarmedTokenizer:
         core = text.strip()
         if not core:
             return text
-        lead, tail = text[: text.index(core)], text[text.index(core) + len(core) :]
+        lead, _, tail = text.partition(core)
         front = barrier if self._could_end_a_name(core) else ""
         return lead + front + self._first_characters.sub(lambda match: match[0] + barrier, core) + tail
 
