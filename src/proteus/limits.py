@@ -7,7 +7,6 @@ These are tables of the deployment file (`proteus.deployment`). The server enfor
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -184,9 +183,9 @@ class Resources(Section):
     evaluations: Count | None = Field(None, description="of the denoiser: rows of its batches, over all steps")
     token_passes: Count | None = Field(None, description="latent tokens x evaluations")
 
-    def named(self) -> Iterator[tuple[str, int]]:
+    def named(self) -> list[tuple[str, int]]:
         """(name, limit) of every resource that is limited."""
-        return ((name, value) for name, value in self if value is not None)
+        return [(name, value) for name, value in vars(self).items() if value is not None]
 
 
 class ClassQueue(Section):

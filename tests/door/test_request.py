@@ -46,6 +46,20 @@ def test_parts_keep_their_order() -> None:
     ]
 
 
+def test_texts_and_pictures_are_those_of_the_parts() -> None:
+    url = {"type": "image_url", "image_url": {"url": "data:,"}}
+    (plain,) = parse().messages
+    (mixed,) = parse(messages=user({"type": "text", "text": "a"}, url, {"type": "text", "text": "b"})).messages
+    assert (plain.texts(), plain.pictures()) == (["Hello"], [])
+    assert (mixed.texts(), mixed.pictures()) == (["a", "b"], mixed.parts()[1:2])
+
+
+def test_no_two_requests_share_what_can_be_changed() -> None:
+    first, second = parse(), parse()
+    assert first.stop is not second.stop
+    assert first.logit_bias is not second.logit_bias
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

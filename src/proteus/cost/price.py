@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Self
 
 from proteus.cost.vector import ResourceVector
 from proteus.limits_gateway import Prices
 
+NOTHING = Decimal(0)
 RATE_DIGITS = Decimal("1e-12")  # of what is divided: an amount itself is exact
 
 
@@ -104,13 +106,14 @@ def price(prices: Prices, used: Used) -> Price:
     )
 
 
+@lru_cache(maxsize=64)  # a price list has seven rates
 def exact(rate: float) -> Decimal:
     """The number as it stands in the file, not the binary one next to it."""
     return Decimal(repr(rate))
 
 
 def _thousands(count: int, rate: float) -> Decimal:
-    return count * exact(rate) / 1000
+    return count * exact(rate) / 1000 if count else NOTHING
 
 
 def _each(amount: Decimal, count: int) -> Decimal | None:

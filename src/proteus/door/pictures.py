@@ -72,7 +72,7 @@ def split(data: bytes, lengths: npt.NDArray[np.int64] | None, limits: ImageLimit
 
 def sources(messages: Sequence[ChatMessage], attached: Sequence[bytes], limits: ImageLimits) -> tuple[Source, ...]:
     """Every picture of the conversation, counted; raises InvalidRequest or MediaTooLarge."""
-    places = [part for message in messages for part in message.parts() if isinstance(part, AnyPicture)]
+    places = [place for message in messages for place in message.pictures()]
     wanted = sum(isinstance(place, PictureContent) and place.data is None for place in places)
     if wanted != len(attached):
         raise InvalidRequest(

@@ -143,6 +143,8 @@ class Preparation:
         return self._for_media if parsed.places else self._for_text
 
     def _read(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> tuple[Picture, ...]:
+        if not parsed.places:
+            return ()
         with timeline.ingress("plan"):
             numbered = enumerate(parsed.places, start=1)
             return tuple(read(place, number, fetched, self._deployment.image) for number, place in numbered)
@@ -194,6 +196,8 @@ class Preparation:
 
 def _of_all_answers(one: ResourceVector, n: int) -> ResourceVector:
     """Pictures are encoded once; each answer has a place, and keys and values, of its own."""
+    if n == 1:
+        return one
     return replace(
         one,
         requests=n * one.requests,
@@ -226,8 +230,11 @@ def _messages(request: ChatRequest) -> list[Message]:
     """The conversation in the language room's words; pictures numbered in order."""
     messages, pictures = [], 0
     for message in request.messages:
+        if isinstance(message.content, str):
+            messages.append(Message(message.role, (TextPart(message.content),)))
+            continue
         parts: list[TextPart | PicturePart] = []
-        for part in message.parts():
+        for part in message.content:
             if isinstance(part, AnyPicture):
                 parts.append(PicturePart(pictures))
                 pictures += 1

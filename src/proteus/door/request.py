@@ -58,6 +58,18 @@ class ChatMessage(Part):
         """The content as parts, in order."""
         return [TextContent(type="text", text=self.content)] if isinstance(self.content, str) else list(self.content)
 
+    def texts(self) -> list[str]:
+        """Of its text parts, in order."""
+        if isinstance(self.content, str):
+            return [self.content]
+        return [part.text for part in self.content if isinstance(part, TextContent)]
+
+    def pictures(self) -> list[AnyPicture]:
+        """Its picture parts, in order."""
+        if isinstance(self.content, str):
+            return []
+        return [part for part in self.content if isinstance(part, AnyPicture)]
+
 
 class Sent(Part):
     """When the client sent the request, by the clock of its machine: `proteus.clock` names it and reads it."""
@@ -78,11 +90,12 @@ class ChatRequest(Asked):
     frequency_penalty: Penalty = 0.0
     presence_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    logit_bias: Annotated[dict[IdAsText, Bias], Field(max_length=MAX_BIASES)] = {}  # by token id
+    # Made by a factory: a default that can be changed is copied deeply for each request.
+    logit_bias: Annotated[dict[IdAsText, Bias], Field(max_length=MAX_BIASES)] = Field(default_factory=dict)  # by id
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
     seed: Annotated[int, Field(ge=0, lt=MAX_WHOLE)] | None = None
-    stop: list[Annotated[str, Field(min_length=1)]] = []
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     sent: Sent | None = None
 
     @classmethod
@@ -125,11 +138,11 @@ class ChatRequest(Asked):
             )
         text_bytes = 0
         for index, message in enumerate(self.messages):
-            parts = message.parts()
-            text_bytes += sum(len(part.text.encode()) for part in parts if isinstance(part, TextContent))
-            if not any(isinstance(part, AnyPicture) or part.text for part in parts):
+            texts, pictures = message.texts(), message.pictures()
+            text_bytes += sum(len(text.encode()) for text in texts)
+            if not pictures and not any(texts):
                 raise InvalidRequest(f"messages[{index}].content is empty", fix="add text or a picture")
-            if message.role != "user" and any(isinstance(part, AnyPicture) for part in parts):
+            if pictures and message.role != "user":
                 raise InvalidRequest(
                     f"messages[{index}] is the {message.role}'s and holds a picture",
                     fix="move the picture to a user message",

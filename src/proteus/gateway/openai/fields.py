@@ -28,9 +28,9 @@ class Fields:
         Raises UnsupportedField for what only OpenAI serves, InvalidRequest for what nobody does.
         """
         asked = {name: value for name, value in given.items() if value is not None}
-        for name in (name for name in asked if name not in self.served):
-            self._refuse(name, asked[name], f"{at}.{name}" if at else name)
-        return {name: value for name, value in asked.items() if name in self.served}
+        for name in [name for name in asked if name not in self.served]:
+            self._refuse(name, asked.pop(name), f"{at}.{name}" if at else name)
+        return asked
 
     def _refuse(self, name: str, value: object, path: str) -> None:
         if name in self.refused:

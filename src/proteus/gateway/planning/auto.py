@@ -75,8 +75,7 @@ UNKNOWN = Kind(says="asks for nothing that the rule knows", need="fine", words=r
 
 def kind_of(request: ChatRequest) -> Kind:
     """By the words of the last message, whose own they are."""
-    parts = request.messages[-1].parts()
-    question = " ".join(part.text for part in parts if part.type == "text")[-MAX_LOOKED_AT_CHARS:]
+    question = " ".join(request.messages[-1].texts())[-MAX_LOOKED_AT_CHARS:]
     return next((kind for kind in KINDS if kind.words.search(question)), UNKNOWN)
 
 

@@ -9,7 +9,7 @@ from proteus.cost.price import exact
 from proteus.cost.vector import ResourceVector
 from proteus.door.pictures import Picture
 from proteus.door.prepare import Parsed
-from proteus.door.request import AnyPicture, ChatRequest, PictureContent
+from proteus.door.request import ChatRequest, PictureContent
 from proteus.door.seats import Seat
 from proteus.errors import InvalidRequest, MediaTooLarge, ProteusError
 from proteus.gateway.order import Tenant, Visit
@@ -97,7 +97,7 @@ def _told(reading: Reading, too_dear: str) -> Reading:
 
 def names_tier(request: ChatRequest) -> tuple[bool, ...]:
     """Of each picture, whether its part says which tier it is to have."""
-    parts = [part for message in request.messages for part in message.parts() if isinstance(part, AnyPicture)]
+    parts = [part for message in request.messages for part in message.pictures()]
     return tuple(
         "detail" in (part if isinstance(part, PictureContent) else part.image_url).model_fields_set for part in parts
     )

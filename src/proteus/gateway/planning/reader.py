@@ -5,7 +5,7 @@ ChatRequest → Parsed → (Fetcher) → Prepared → Reading → Order. Picture
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from proteus.cost.price import Price, Used, price
 from proteus.deployment import Deployment
 from proteus.door.pictures import Picture, Source, accept
 from proteus.door.prepare import Parsed, Preparation, Prepared
-from proteus.door.request import AnyPicture, ChatRequest
+from proteus.door.request import AnyPicture, ChatMessage, ChatRequest
 from proteus.door.seats import Seat
 from proteus.errors import InvalidRequest
 from proteus.families.llava import LlavaFamily
@@ -25,12 +25,14 @@ from proteus.gateway.order import Order, Visit, left_ms
 from proteus.gateway.planning.auto import Decision
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import Prompt, PromptRenderer
+from proteus.limits import TierName
 from proteus.limits_gateway import PoolName, Prices
 from proteus.manifest import MANIFEST, Manifest
 from proteus.media.fetch import Fetcher
 from proteus.stages import Timeline
 
 INLINE_TEXT_CHARS = 2_048  # planned at once: 0.1 to 0.7 ms, as much as waking a thread and then the loop takes
+SENT_ON = tuple(name for name in ChatRequest.model_fields if name not in ("messages", "deadline_ms", "sent"))
 Beginnings = Mapping[int, int]  # index of a picture of which only the first bytes are there -> bytes of the whole file
 WHOLE: Beginnings = {}
 
@@ -151,13 +153,14 @@ def visual_tokens_of_first(prompt: Prompt, num_tokens: int) -> int:
 
 def is_small(parsed: Parsed) -> bool:
     """Whether it is planned on the event loop."""
-    texts = (part.text for message in parsed.request.messages for part in message.parts() if part.type == "text")
+    texts = (text for message in parsed.request.messages for text in message.texts())
     return not parsed.places and sum(map(len, texts)) <= INLINE_TEXT_CHARS
 
 
 def _order(reading: Reading, visit: Visit) -> Order:
     prepared, tenant = reading.prepared, visit.whose
-    fields = prepared.request.model_dump(exclude_unset=True, exclude={"messages", "deadline_ms", "sent"})
+    request = prepared.request
+    fields = {name: getattr(request, name) for name in SENT_ON if name in request.model_fields_set}
     fields |= {"request_id": visit.request_id, "tenant": tenant.name, "cache_scope": tenant.cache_scope}
     return Order(
         message=build_request(
@@ -181,15 +184,15 @@ def _order(reading: Reading, visit: Visit) -> Order:
 def _messages(prepared: Prepared) -> list[dict[str, Any]]:
     """Texts as they are; each picture is taken from those beside the document, in its tier."""
     tiers = iter(picture.tier for picture in prepared.pictures)
+    return [{"role": message.role, "content": _parts(message, tiers)} for message in prepared.request.messages]
+
+
+def _parts(message: ChatMessage, tiers: Iterator[TierName]) -> list[dict[str, Any]]:
+    if isinstance(message.content, str):
+        return [{"type": "text", "text": message.content}]
     return [
-        {
-            "role": message.role,
-            "content": [
-                {"type": "image", "detail": next(tiers)}
-                if isinstance(part, AnyPicture)
-                else {"type": "text", "text": part.text}
-                for part in message.parts()
-            ],
-        }
-        for message in prepared.request.messages
+        {"type": "image", "detail": next(tiers)}
+        if isinstance(part, AnyPicture)
+        else {"type": "text", "text": part.text}
+        for part in message.content
     ]
