@@ -14,7 +14,7 @@ def test_the_heart_goes_on_when_what_it_does_fails(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.0)
     beats = []
 
-    def failing() -> None:
+    async def failing() -> None:
         beats.append(1)
         raise RuntimeError("no metrics port")
 

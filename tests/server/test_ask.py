@@ -206,6 +206,7 @@ def test_curl_streams_the_same_answer(server: Server, answer: Answer) -> None:
 @pytest.mark.parametrize("block", [block for block in BLOCKS if "proteus.client" in block])
 def test_the_readmes_python_runs(block: str, server: Server) -> None:
     url = f'Client("{server.ports.grpc_url}")'
+    (ROOT / "var").mkdir(exist_ok=True)  # `make demo` has made it
     done = run(sys.executable, "-c", block.replace('Client("127.0.0.1:8001")', url).replace("Client()", url))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from proteus.admission.figures import FIGURES
-from proteus.backend.guard import Responses, responding
+from proteus.backend.guard import LoopResponses, responding
 from proteus.backend.heartbeat import beat
-from proteus.backend.metrics import Metrics
 from proteus.backend.models import TritonFleet
 from proteus.backend.spans import Trace
-from proteus.backend.startup import hardware_of, load_deployment
+from proteus.backend.startup import hardware_of, load_deployment, loop_on_libuv
 from proteus.backend.tensors import from_text, read, read_bytes, read_context, read_string
 from proteus.backend.traced import TracedFleet
 from proteus.backend.watch import Watch
@@ -28,8 +27,8 @@ from proteus.limits import ImageLimits
 
 
 class Reply:
-    def __init__(self, responses: Responses) -> None:
-        self.is_cancelled = responses.is_cancelled
+    def __init__(self, responses: LoopResponses) -> None:
+        self.has_left = responses.has_left
         self._responses = responses
 
     def send(self, piece: Piece) -> None:
@@ -52,28 +51,24 @@ def read_call(request: Any, limits: ImageLimits, ending: Ending, trace: Trace | 
 
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
+        loop_on_libuv()
         deployment = load_deployment(args)
         self.fleet = TritonFleet.of(deployment, hardware_of(args))
         self.limits = deployment.image
         self.chat = Chat.from_deployment(deployment, TracedFleet(self.fleet))
         figures = (FIGURES, self.chat.figures), (ENCODER_CACHE_FIGURES, self.chat.cache_figures), *self.fleet.figures()
-        self.told = [(Metrics(rows), values) for rows, values in figures]
-        self.watch = Watch(CHAT.name, HISTOGRAMS, tells_memory=True)
+        self.watch = Watch(CHAT.name, HISTOGRAMS, figures, tells_memory=True)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
-        self.heart = self.heart or asyncio.create_task(beat(self.tell))
+        self.heart = self.heart or asyncio.create_task(beat(lambda: self.watch.tell(self.chat.observed)))
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
         watched = self.watch.request(request, self.chat.observed)
-        with responding(request) as responses, watched as (ending, trace):
+        responses = LoopResponses(request)
+        with responding(responses), watched as (ending, trace):
             await self.chat.answer(read_call(request, self.limits, ending, trace), Reply(responses))
-
-    def tell(self) -> None:
-        self.watch.tell(self.chat.observed)
-        for metrics, figures in self.told:
-            metrics.tell(figures())
 
     def finalize(self) -> None:
         for part in (self.watch, self.chat, self.fleet):

@@ -7,10 +7,9 @@ out the `stop` that makes an end of them. So every call waits in its own thread.
 from __future__ import annotations
 
 import asyncio
-import threading
+from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -18,11 +17,13 @@ import triton_python_backend_utils as pb_utils
 from proteus.backend.failures import revive
 from proteus.backend.fleet import Context
 from proteus.backend.tensors import Array, read_outputs, tensors
+from proteus.backend.threads import Threads
 from proteus.contract import ModelSpec
 from proteus.errors import InternalError, ProteusError, Unavailable
 
 MAX_CALLS = 16  # at once: half of the threads (32) in which Triton also sends this model's responses
 KEEP_S = 2.0
+THREADS = Threads("call")
 
 Outputs = dict[str, Array]
 
@@ -60,7 +61,7 @@ class Caller:
         except RuntimeError:  # the system gives no thread
             self._calls.release()
             raise
-        return await asyncio.wrap_future(begun)
+        return await begun
 
     async def call_decoupled(self, model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Outputs:
         """Outputs of the one response of a decoupled model, which must be its last; raises the model's error.
@@ -79,7 +80,7 @@ class Caller:
                 self._kept.append(responses)
                 loop.call_soon_threadsafe(loop.call_later, KEEP_S, self._drop_oldest)
 
-        return await asyncio.wrap_future(_begin(model, answer))
+        return await _begin(model, answer)
 
     def _drop_oldest(self) -> None:
         if self._kept:
@@ -88,20 +89,27 @@ class Caller:
 
 def _begin(model: ModelSpec, answer: Callable[[], Outputs]) -> Future[Outputs]:
     """`answer` in a thread of its own; RuntimeError when there is none to be had."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
 
     def wait() -> None:
+        told: Callable[[Any], None] = done.set_result
+        outcome: Outputs | ProteusError
         try:
-            done.set_result(answer())
+            outcome = answer()
         except ProteusError as error:
-            done.set_exception(error)
+            told, outcome = done.set_exception, error
         except Exception as error:
-            done.set_exception(_revived(model, str(error)))
+            told, outcome = done.set_exception, _revived(model, str(error))
+        loop.call_soon_threadsafe(_end, done, told, outcome)
 
-    done: Future[Outputs] = Future()
-    done.set_running_or_notify_cancel()  # the thread ends it, also when nobody waits any more
-    # A daemon: the call of a model that died may never end, and must not keep this process.
-    threading.Thread(target=wait, name="call", daemon=True).start()
+    THREADS.begin(wait)
     return done
+
+
+def _end(done: Future[Outputs], told: Callable[[Any], None], outcome: Outputs | ProteusError) -> None:
+    if not done.done():  # nobody waits for it any more
+        told(outcome)
 
 
 def _request(model: ModelSpec, inputs: Mapping[str, Array], context: Context) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,7 @@ from proteus.backend.tensors import Array, tensors
 from proteus.errors import InternalError, ProteusError, Unavailable
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+ASKING = ThreadPoolExecutor(2, thread_name_prefix="asking")
 
 
 class Responses:
@@ -28,19 +30,20 @@ class Responses:
         self._closed = False
 
     def send(self, arrays: Mapping[str, Array], *, final: bool) -> None:
-        self._closed = self._closed or final
-        self._sender.send(pb_utils.InferenceResponse(tensors(arrays)), flags=FINAL if final else 0)
+        response = pb_utils.InferenceResponse(tensors(arrays))
+        if final:
+            self._end(response)
+        else:
+            self._sender.send(response)
 
     def close(self) -> None:
         """End the stream without another response."""
-        self._closed = True
-        self._sender.send(flags=FINAL)
+        self._end()
 
     def fail(self, error: ProteusError) -> None:
         """End the stream with an error, unless it has ended."""
         if not self._closed:
-            self._closed = True
-            self._sender.send(_response(error), flags=FINAL)
+            self._end(_response(error))
 
     def is_cancelled(self) -> bool:
         """Whether the client gave up before the end; asks the server, so not for every token.
@@ -49,13 +52,52 @@ class Responses:
         """
         return not self._closed and bool(self._sender.is_cancelled())
 
+    def _end(self, *last: Any) -> None:
+        self._closed = True
+        self._send_last(*last)
+
+    def _send_last(self, *last: Any) -> None:
+        self._sender.send(*last, flags=FINAL)
+
+
+class LoopResponses(Responses):
+    """Of an event loop. The server takes up to 10 ms to say whether a client is there: a thread waits for it, and the
+    final response waits for that thread.
+    """
+
+    def __init__(self, request: Any) -> None:
+        super().__init__(request)
+        self._num_asking = 0
+        self._last: tuple[Any, ...] | None = None  # the final response, while it waits
+
+    async def has_left(self) -> bool:
+        """As `is_cancelled`."""
+        if self._closed:
+            return False
+        loop = asyncio.get_running_loop()
+        asking = ASKING.submit(self._sender.is_cancelled)
+        self._num_asking += 1
+        asking.add_done_callback(lambda _: loop.call_soon_threadsafe(self._asked))
+        return bool(await asyncio.shield(asyncio.wrap_future(asking)))
+
+    def _asked(self) -> None:
+        self._num_asking -= 1
+        if self._last is not None and not self._num_asking:
+            last, self._last = self._last, None
+            super()._send_last(*last)
+
+    def _send_last(self, *last: Any) -> None:
+        if self._num_asking:
+            self._last = last
+        else:
+            super()._send_last(*last)
+
 
 @contextmanager
-def responding(request: Any) -> Iterator[Responses]:
-    """Responses to `request`; whatever the block raises ends them with an error. A block may leave them open."""
-    responses = Responses(request)
+def responding(responses: Responses) -> Iterator[None]:
+    """Whatever the block raises ends them with an error. A block may leave them open."""
     try:
-        yield responses
+        yield
     except Exception as error:
         responses.fail(known(error))
     except asyncio.CancelledError:

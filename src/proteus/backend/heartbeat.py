@@ -11,7 +11,7 @@ import faulthandler
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol
 
 BEAT_S = 1.0
@@ -19,13 +19,15 @@ STANDSTILL_S = 10.0
 ENGINE_STANDSTILL_S = 120.0  # of one iteration, which on a large model may be a long prompt as a whole
 
 
-async def beat(at_each: Callable[[], None]) -> None:
-    """Run for as long as the loop does; the stacks of a process that ends go to the server's log."""
+async def beat(at_each: Callable[[], Awaitable[None]]) -> None:
+    """Run for as long as the loop does, and `at_each` comes to its end; the stacks of a process that ends go to the
+    server's log.
+    """
     try:
         while True:
             faulthandler.dump_traceback_later(STANDSTILL_S, exit=True)
             try:
-                at_each()
+                await at_each()
             except Exception:  # whatever it is, the heart goes on
                 logging.getLogger(__name__).exception("what is done at each beat failed")
             await asyncio.sleep(BEAT_S)

@@ -81,7 +81,8 @@ class Port(Generic[Task, News]):
 
     def serve(self, request: Any) -> None:
         """Begin to answer one request; every answer and error goes to the request's own responses."""
-        with responding(request) as responses:
+        responses = Responses(request)
+        with responding(responses):
             if _flag(request, "stop"):
                 self._engine.cancel(_key(request, "request_key"))
                 responses.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -50,6 +51,13 @@ def be_nicer(by: int) -> None:
     nice = min(os.getpriority(os.PRIO_PROCESS, 0) + by, LEAST_PRIORITY)
     for thread in os.listdir("/proc/self/task"):  # Linux keeps a priority for each thread; new ones inherit it
         os.setpriority(os.PRIO_PROCESS, int(thread), nice)
+
+
+def loop_on_libuv() -> None:
+    """The stub makes the event loop of an `async execute` with the first request: on libuv, as the gateway's is."""
+    import uvloop
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 
 def version_folder(args: Mapping[str, str]) -> Path:

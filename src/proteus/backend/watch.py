@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from proteus.backend.memory import MEMORY_FIGURES, TELL_MEMORY_S, read_memory
-from proteus.backend.metrics import Distribution, Histograms, Metrics, Observed, Telling
+from proteus.backend.metrics import Distribution, Histograms, Metrics, Observed, Row, Telling, Values
 from proteus.backend.spans import Trace
 from proteus.backend.tracing import Ended, Tracing
 
+Told = tuple[Sequence[Row], Callable[[], Values]]  # families, and how to ask for their values
 Ending_co = TypeVar("Ending_co", bound=Ended, covariant=True)
 
 
@@ -27,8 +30,12 @@ class Observing(Protocol[Ending_co]):
 class Watch:
     """Of the door `model`. One door of a server tells the memory of all its models."""
 
-    def __init__(self, model: str, histograms: Sequence[Distribution], *, tells_memory: bool) -> None:
+    def __init__(
+        self, model: str, histograms: Sequence[Distribution], figures: Sequence[Told], *, tells_memory: bool
+    ) -> None:
         self._histograms = Histograms(histograms)
+        self._figures = [(Metrics(rows), values) for rows, values in figures]
+        self._telling = ThreadPoolExecutor(1, thread_name_prefix="telling")
         self._tracing = Tracing(model)
         self._memory = Telling(Metrics(MEMORY_FIGURES), read_memory, every_s=TELL_MEMORY_S) if tells_memory else None
 
@@ -38,11 +45,24 @@ class Watch:
         """One of Triton's requests, counted and, where Triton does it, traced."""
         return self._tracing.request(request, observing.request())
 
-    def tell(self, observing: Observing[Ended]) -> None:
-        """All that was observed since it was told last."""
-        observing.dropped += self._histograms.tell(observing.take())
+    async def tell(self, observing: Observing[Ended]) -> None:
+        """All that was observed since it was told last, and the figures as they are now.
+
+        Triton takes half a millisecond for each: a thread waits for it, not the event loop.
+        """
+        observed = observing.take()
+        changes = [(metrics, metrics.changes(values())) for metrics, values in self._figures]
+
+        def tell() -> int:
+            lost = self._histograms.tell(observed)
+            for metrics, changed in changes:
+                metrics.send(changed)
+            return lost
+
+        observing.dropped += await asyncio.get_running_loop().run_in_executor(self._telling, tell)
 
     def close(self) -> None:
+        self._telling.shutdown()
         if self._memory is not None:
             self._memory.close()
         self._tracing.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 CANCEL_POLL_S = 0.1  # between two looks whether a client is still there …
-POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one stops the event loop
+POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one is a question to the server
 Done = TypeVar("Done")
 
 
@@ -34,7 +34,7 @@ class DrawPiece:
 
 
 class Waiting(Protocol):
-    def is_cancelled(self) -> bool: ...
+    async def has_left(self) -> bool: ...
 
 
 class Reply(Waiting, Protocol):
@@ -67,7 +67,7 @@ class Listener:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s()):
                     await self._stopped.wait()
-            if self._reply.is_cancelled():
+            if await self._reply.has_left():
                 return
 
     async def unless_gone(self, work: Coroutine[Any, Any, Done]) -> Done | None:

@@ -31,7 +31,6 @@ from proteus.manifest import MANIFEST, Manifest
 from proteus.media.fetch import Fetcher
 from proteus.stages import Timeline
 
-INLINE_TEXT_CHARS = 2_048  # planned at once: 0.1 to 0.7 ms, as much as waking a thread and then the loop takes
 SENT_ON = tuple(name for name in ChatRequest.model_fields if name not in ("messages", "deadline_ms", "sent"))
 Beginnings = Mapping[int, int]  # index of a picture of which only the first bytes are there -> bytes of the whole file
 WHOLE: Beginnings = {}
@@ -95,8 +94,6 @@ class Reader:
     async def plan(self, visit: Visit, request: ChatRequest, seat: Seat, beginnings: Beginnings = WHOLE) -> Reading:
         """`seat` is told of what URLs may bring. Raises what the door raises before it asks for capacity."""
         parsed = self.look(visit, request, beginnings)
-        if is_small(parsed):
-            return self._reading(self._preparation.plan(parsed, {}, Timeline()))
         return self._reading(await self._preparation.prepare(parsed, seat, Timeline()))
 
     async def pictures(self, parsed: Parsed, seat: Seat) -> tuple[Picture, ...]:
@@ -109,8 +106,6 @@ class Reader:
         self._preparation.looked_at(parsed.request, (), parsed.deadline_s)
         for number, picture in enumerate(pictures, start=1):
             accept(picture, number, self.limits.image)
-        if is_small(parsed):
-            return self._reading(self._preparation.plan(parsed, {}, Timeline()))
         return self._reading(await self._preparation.planned(parsed, pictures, Timeline()))
 
     async def again(self, reading: Reading, pictures: Mapping[int, bytes], seat: Seat) -> Reading:
@@ -149,12 +144,6 @@ def _begun(place: Source, index: int, file_bytes: int | None) -> Source:
 def visual_tokens_of_first(prompt: Prompt, num_tokens: int) -> int:
     """How many of the first tokens of a prompt are visual: the prefix cache gives those that stand first."""
     return sum(max(0, min(start + length, num_tokens) - start) for start, length in prompt.visual_spans)
-
-
-def is_small(parsed: Parsed) -> bool:
-    """Whether it is planned on the event loop."""
-    texts = (text for message in parsed.request.messages for text in message.texts())
-    return not parsed.places and sum(map(len, texts)) <= INLINE_TEXT_CHARS
 
 
 def _order(reading: Reading, visit: Visit) -> Order:
