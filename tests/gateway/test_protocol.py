@@ -76,6 +76,7 @@ def test_nothing_is_written_to_a_connection_that_is_gone(line: Line, transport: 
 
 
 def test_a_client_gets_the_first_event_with_the_head(peer: Peer) -> None:
+    peer.cancelled.clear()
     with running(in_front_of(peer.url)) as url, connect(url) as one:
         one.sendall(request(NEVER))
         first = one.recv(65_536)
