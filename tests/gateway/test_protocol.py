@@ -7,12 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from proteus.gateway.http.protocol import CONTINUE, Line
-from tests.client.peer import Peer
-from tests.gateway.running import in_front_of, running
-from tests.gateway.wire import connect, request
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
-NEVER = {"model": "demo", "messages": [{"role": "user", "content": "never end"}], "stream": True}
 
 
 class Transport:
@@ -73,12 +69,3 @@ def test_nothing_is_written_to_a_connection_that_is_gone(line: Line, transport: 
     transport.close()
     line.close()
     assert transport.written == []
-
-
-def test_a_client_gets_the_first_event_with_the_head(peer: Peer) -> None:
-    peer.cancelled.clear()
-    with running(in_front_of(peer.url)) as url, connect(url) as one:
-        one.sendall(request(NEVER))
-        first = one.recv(65_536)
-    assert first.startswith(b"HTTP/1.1 200 ")
-    assert b'"half"' in first
