@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2_grpc
 
-from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words
+from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words, stream_of
 from proteus.client.contract import contract_request, read_response, whole_contract
 from proteus.client.draw_request import DrawOptions, build_draw
 from proteus.client.draw_response import DrawingBuilder
@@ -33,6 +33,7 @@ class AsyncClient:
         self.url = check_url(url)
         self._channel = grpc.aio.insecure_channel(url, options=CHANNEL_OPTIONS)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._stream = stream_of(self._channel)
 
     async def ask(
         self, question: str, pictures: Sequence[Picture] | Picture = (), **options: Unpack[Options]
@@ -136,7 +137,7 @@ class AsyncClient:
     async def _messages(
         self, request: Any, timeout_s: float | None, reader: StreamReader[Item]
     ) -> AsyncGenerator[Item, None]:
-        call = self._stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
+        call = self._stream(request, timeout=timeout_s)
         try:
             async for message in call:
                 if (item := reader.add(message)) is not None:

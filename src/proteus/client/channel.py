@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import grpc
+from tritonclient.grpc import service_pb2
 
 from proteus.client.errors import ClientError, ConnectionFailed, InvalidInput, ServerError, TimedOut
 
@@ -21,6 +22,7 @@ CHANNEL_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.enable_http_proxy", 0),
 )
+_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 _NEVER_CONNECTED = re.compile("failed to connect|resolution failed", re.IGNORECASE)
 _ADDRESS = re.compile(r"[^/\s]+:\d{1,5}")
 
@@ -30,6 +32,15 @@ def check_url(url: str) -> str:
     if not _ADDRESS.fullmatch(url):
         raise InvalidInput(f"{url!r} is no server address: give host:port of the gRPC port, such as {DEFAULT_URL}")
     return url
+
+
+def stream_of(channel: Any) -> Any:
+    """`ModelStreamInfer` for one request: it, and that it is the last, go out at once, and not one after the other."""
+    return channel.unary_stream(
+        _STREAM,
+        request_serializer=service_pb2.ModelInferRequest.SerializeToString,
+        response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
+    )
 
 
 def was_never_connected(error: grpc.RpcError) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from proteus.backend.failures import revive
 from proteus.backend.spans import TRACEPARENT
@@ -56,11 +57,11 @@ async def messages_of(
 ) -> AsyncGenerator[Any, None]:
     """Up to the report. Raises ServerFailed, ProteusError or ClientError; whoever closes it early stops the request."""
     metadata = (("traceparent", traceparent),) if TRACEPARENT.fullmatch(traceparent) else ()
-    call = server.stub.ModelStreamInfer(iter([order.message]), timeout=timeout_s, metadata=metadata)
+    call = server.stream(order.message, timeout=timeout_s, metadata=metadata)
     has_ended = False
     try:
         with server.calling(call):
-            async for message in call:
+            while (message := await call.read()) is not grpc.aio.EOF:
                 server.heard()
                 if message.error_message:
                     has_ended = True

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2_grpc
 
-from proteus.client.channel import CHANNEL_OPTIONS
+from proteus.client.channel import CHANNEL_OPTIONS, stream_of
 from proteus.client.wire import Model, stop_request
 from proteus.gateway.routing.health import Told, ask_health_port, ask_triton, why_not
 from proteus.limits_gateway import GatewayRouting, RoutedPool
@@ -61,6 +61,7 @@ class TritonServer:
         self._health, self._routing = health, routing
         self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self.stream = stream_of(self._channel)
         self._costs: Counter[RoutedPool] = Counter()  # whole parts: sums of them end at nothing again
         self._requests: Counter[RoutedPool] = Counter()
         self._up, self._why, self._misses = False, "it was not asked yet", 0
@@ -216,7 +217,7 @@ class TritonServer:
         return told
 
     async def _tell(self, request: Any) -> None:
-        call = self.stub.ModelStreamInfer(iter([request]), timeout=STOP_S)
+        call = self.stream(request, timeout=STOP_S)
         with suppress(grpc.RpcError):
             async for _ in call:
                 pass
