@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from proteus.admission.admission import Admission
 from proteus.admission.queue import Ticket
 from proteus.cost.vector import ResourceVector
 from proteus.errors import DeadlineExceeded, MediaTooLarge, ProteusError, QueueFull
@@ -148,6 +151,60 @@ class AnyOrderOfEvents(RuleBasedStateMachine):
 
 TestAnyOrderOfEvents = AnyOrderOfEvents.TestCase
 TestAnyOrderOfEvents.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+class WithAndWithoutTheQueue(RuleBasedStateMachine):
+    """Whoever comes while nobody waits is not put into the queue; nothing may tell that from having been there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        limits = limits_of(CAPACITY, max_queue=2, max_wait_ms=5000)
+        self.desks = Desk(limits), Desk(limits)
+        self.desks[1].admission.ledger.can_reserve = lambda vector: False  # type: ignore[method-assign]
+        self.asked: list[tuple[Ticket, ...]] = []
+
+    @rule(latency_class=st.sampled_from(CLASSES), tenant=TENANTS, amounts=AMOUNTS, weight=st.integers(1, 3))
+    def submit(self, latency_class: LatencyClass, tenant: str, amounts: dict[str, int], weight: int) -> None:
+        tickets, errors = list[Ticket](), list[str]()
+        for desk in self.desks:
+            try:
+                ask = replace(ask_of(latency_class, tenant, **amounts), weight=weight)
+                tickets.append(desk.admission.submit(ask))
+            except ProteusError as error:
+                errors.append(str(error))
+        assert (len(tickets), len(set(errors))) in ((2, 0), (0, 1))
+        self.asked += [tuple(tickets)] if tickets else []
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        tickets = data.draw(st.sampled_from(self.asked))
+        self.asked.remove(tickets)
+        for desk, ticket in zip(self.desks, tickets, strict=True):
+            desk.admission.cancel(ticket)
+            if is_held(ticket):
+                release(ticket)
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 4.0]))
+    def wait(self, seconds: float) -> None:
+        for desk in self.desks:
+            desk.wait(seconds)
+
+    @invariant()
+    def both_are_the_same(self) -> None:
+        one, other = ([(ticket.number, str(ticket.error)) for ticket in desk.settled] for desk in self.desks)
+        assert one == other
+        for told in (Admission.snapshot, Admission.next_expiry_s, owed):
+            assert told(self.desks[0].admission) == told(self.desks[1].admission)
+
+
+def owed(admission: Admission) -> list[Any]:
+    """What decides who is next, and when the next is to come back."""
+    return [admission._virtual, *((one.finish_v, vars(one.drain)) for one in admission._classes.values())]
+
+
+TestWithAndWithoutTheQueue = WithAndWithoutTheQueue.TestCase
+TestWithAndWithoutTheQueue.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 ROUNDS_HELD = 2
 MAX_ROUNDS = 300

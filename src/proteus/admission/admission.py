@@ -133,6 +133,9 @@ class Admission:
         if not one.queue:
             one.drain.begin(now_s)
             one.finish_v = max(one.finish_v, self._virtual)
+        if not self._expiries and self.ledger.can_reserve(ask.vector):
+            self._grant(one, ticket, now_s)  # as the queue would: nobody is passed, and nobody is owed anything
+            return ticket
         one.queue.add(ticket, weight=ask.weight)
         self._expiries.add(ticket, order=ticket.expires_s, number=ticket.number)
         self._advance(now_s)
@@ -167,7 +170,7 @@ class Admission:
         while (ticket := self._expiries.first()) is not None and ticket.expires_s <= now_s:
             self._take_out(ticket)
             self._refuse(ticket, self._too_late(ticket, now_s))
-        while (found := self._next()) is not None:
+        while self._expiries and (found := self._next()) is not None:  # all who wait are in it
             self._admit(*found, now_s)
 
     def _next(self) -> tuple[Ticket, bool] | None:
@@ -201,8 +204,12 @@ class Admission:
             one.finish_v = start_v + ticket.cost / one.limits.weight
             self._virtual = max(self._virtual, start_v)
         one.queue.admit(ticket)
-        one.drain.admitted(now_s)
         self._left(ticket)
+        self._grant(one, ticket, now_s)
+
+    def _grant(self, one: _Class, ticket: Ticket, now_s: float) -> None:
+        ticket.waiting = False
+        one.drain.admitted(now_s)
         ticket.reservation = self.ledger.reserve(ticket.ask.vector)
         self._admitted[ticket.ask.latency_class] += 1
         self._settled(ticket)
@@ -213,11 +220,11 @@ class Admission:
         self._settled(ticket)
 
     def _take_out(self, ticket: Ticket) -> None:
+        ticket.waiting = False
         self._classes[ticket.ask.latency_class].queue.remove(ticket)
         self._left(ticket)
 
     def _left(self, ticket: Ticket) -> None:
-        ticket.waiting = False
         self._expiries.discard(ticket)
         if not self._expiries:  # nobody waits, so nobody is owed anything
             self._virtual = 0.0

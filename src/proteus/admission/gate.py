@@ -37,9 +37,17 @@ class Gate:
 
         Raises MediaTooLarge, QueueFull or DeadlineExceeded instead of entering the block.
         """
-        ticket = self._admission.submit(ask)
-        with await self._reservation(ticket) as reservation:
+        with await self.reserve(ask) as reservation:
             yield reservation
+
+    async def reserve(self, ask: Ask) -> Reservation:
+        """Waits for the turn of `ask`; whoever is given the reservation releases it. Raises as `admitted` does."""
+        ticket = self._admission.submit(ask)
+        if ticket.waiting:
+            await self._turn(ticket)
+        if ticket.reservation is None:
+            raise ticket.error or InternalError()
+        return ticket.reservation
 
     def resize(self, times: int) -> None:
         """Room for so many times the capacity."""
@@ -48,13 +56,6 @@ class Gate:
     def snapshot(self) -> Snapshot:
         """Figures for metrics."""
         return self._admission.snapshot()
-
-    async def _reservation(self, ticket: Ticket) -> Reservation:
-        if ticket.waiting:
-            await self._turn(ticket)
-        if ticket.reservation is None:
-            raise ticket.error or InternalError()
-        return ticket.reservation
 
     async def _turn(self, ticket: Ticket) -> None:
         turn = self._turns[ticket] = asyncio.get_running_loop().create_future()

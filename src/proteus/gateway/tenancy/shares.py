@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from proteus.admission.admission import Keys, Snapshot
@@ -39,12 +39,10 @@ class Room:
         self._num_servers = num_servers
         self._times = 1
 
-    @asynccontextmanager
-    async def admitted(self, ask: Ask) -> AsyncIterator[Reservation]:
-        """Raises MediaTooLarge, QueueFull or DeadlineExceeded instead of entering the block."""
+    async def reserve(self, ask: Ask) -> Reservation:
+        """Waits for room; whoever is given it releases it. Raises MediaTooLarge, QueueFull or DeadlineExceeded."""
         self.look()
-        async with self._gate.admitted(ask) as reservation:
-            yield reservation
+        return await self._gate.reserve(ask)
 
     def look(self) -> None:
         """How many servers there are. Without one there is the room of one: those who wait come to the router."""
@@ -88,13 +86,13 @@ class Shares:
         Raises MediaTooLarge, QueueFull or DeadlineExceeded instead of entering the block.
         """
         pool = order.routed_pool
-        async with AsyncExitStack() as held:
-            self._waiting[pool] += 1
-            try:
-                with visit.watch.stage("queue"):
-                    reservation = await held.enter_async_context(self.rooms[pool].admitted(_ask(order)))
-            finally:
-                self._waiting[pool] -= 1
+        self._waiting[pool] += 1
+        try:
+            with visit.watch.stage("queue"):
+                reservation = await self.rooms[pool].reserve(_ask(order))
+        finally:
+            self._waiting[pool] -= 1
+        with reservation:
             yield reservation
 
     async def _look(self) -> None:
