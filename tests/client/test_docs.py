@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from typer.core import TyperGroup
 
 from proteus.cli import app
 
@@ -31,6 +32,12 @@ def commands(text: str, name: str) -> list[list[str]]:
     return [words[1:] for words in split]
 
 
+@pytest.fixture(scope="module")
+def group() -> TyperGroup:
+    """Every command of `proteus`."""
+    return typer.main.get_group(app)
+
+
 @every_document
 def test_every_make_target_named_exists(document: Path) -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -39,8 +46,7 @@ def test_every_make_target_named_exists(document: Path) -> None:
 
 
 @every_document
-def test_every_proteus_command_and_option_named_exists(document: Path) -> None:
-    group = typer.main.get_group(app)
+def test_every_proteus_command_and_option_named_exists(document: Path, group: TyperGroup) -> None:
     for subcommand, *words in commands(document.read_text(encoding="utf-8"), "proteus"):
         assert subcommand in group.commands
         command = group.commands[subcommand]

@@ -105,9 +105,14 @@ def test_heavy_tail_has_gaps_that_poisson_has_not() -> None:
     assert longest["heavy"] > 5 * longest["poisson"]
 
 
-def test_shares_of_modalities_tenants_classes_and_cancels_are_those_of_the_profile() -> None:
-    trace = generate(CI, seconds=2_000.0, seed=4)
-    sessions = {request.session: request for request in trace.requests}.values()
+@pytest.fixture(scope="module")
+def long() -> Trace:
+    """Of enough sessions that a share is told from another."""
+    return generate(CI, seconds=2_000.0, seed=4)
+
+
+def test_shares_of_modalities_tenants_classes_and_cancels_are_those_of_the_profile(long: Trace) -> None:
+    sessions = {request.session: request for request in long.requests}.values()
     modalities = Counter(request.modality for request in sessions)
     for modality, weight in CI.modalities.items():
         assert modalities[modality] / len(sessions) == pytest.approx(weight / 10, abs=0.02)
@@ -115,14 +120,14 @@ def test_shares_of_modalities_tenants_classes_and_cancels_are_those_of_the_profi
     assert tenants["blue"] / len(sessions) == pytest.approx(2 / 3, abs=0.02)
     batch = sum(request.latency_class == "batch" for request in sessions)
     assert batch / len(sessions) == pytest.approx(0.2, abs=0.02)
-    cancelled = sum(request.cancel_after_s is not None for request in trace.requests)
-    assert cancelled / len(trace.requests) == pytest.approx(0.1, abs=0.015)
+    cancelled = sum(request.cancel_after_s is not None for request in long.requests)
+    assert cancelled / len(long.requests) == pytest.approx(0.1, abs=0.015)
 
 
-def test_a_session_shows_pictures_again_as_often_as_the_profile_says() -> None:
+def test_a_session_shows_pictures_again_as_often_as_the_profile_says(long: Trace) -> None:
     shown: dict[int, set[TracedPicture]] = {}
     again = later = 0
-    for request in chats(generate(CI, seconds=2_000.0, seed=5)):
+    for request in chats(long):
         known = shown.setdefault(request.session, set())
         if request.pictures and known:
             later += 1
