@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
+from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.routing import sending
 from tests.client.peer import REPORT, Peer, event
 from tests.gateway.routing import ScriptedPeer, answer, order, peers, routing, visit
@@ -79,3 +84,38 @@ def test_a_trace_that_begins_at_the_client_is_passed_on(sent: str, passed_on: bo
             return seen
 
     assert asyncio.run(scenario()) == ([sent] if passed_on else [])
+
+
+@pytest.fixture
+def stopped_peer() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Address of a peer in a process of its own, and how to stop that process in the midst of anything."""
+    code = "from tests.client.peer import Peer; print(Peer().url, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), lambda: process.send_signal(signal.SIGSTOP)
+        finally:
+            process.kill()
+
+
+def test_an_answer_is_too_late_in_time_also_where_the_server_reads_nothing_any_more(
+    stopped_peer: tuple[str, Callable[[], None]],
+) -> None:
+    """gRPC itself tells that the time is over once all that it writes has gone out, or has failed after 20 s."""
+    url, stop = stopped_peer
+
+    async def scenario() -> float:
+        async with routing(url) as router:
+            assert await answer(router, order())
+            stop()
+            large = order("x" * 60_000_000)
+            begun_s = time.monotonic()
+            sent = sending.messages_of(router.servers_of("text")[0], large, timeout_s=0.5, traceparent="")
+            with pytest.raises(AnswerTimeout):
+                async with aclosing(sent):
+                    await anext(sent)
+            return time.monotonic() - begun_s
+
+    assert asyncio.run(scenario()) < 10

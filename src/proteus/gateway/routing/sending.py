@@ -58,6 +58,9 @@ async def messages_of(
     """Up to the report. Raises ServerFailed, ProteusError or ClientError; whoever closes it early stops the request."""
     metadata = (("traceparent", traceparent),) if TRACEPARENT.fullmatch(traceparent) else ()
     call = server.stream(order.message, timeout=timeout_s, metadata=metadata)
+    # gRPC tells the end of its time when what it writes has gone out; a server that hangs reads nothing.
+    loop = asyncio.get_running_loop()
+    too_long = loop.call_later(timeout_s, call.cancel)
     has_ended = False
     try:
         with server.calling(call):
@@ -76,8 +79,11 @@ async def messages_of(
     except asyncio.CancelledError:
         if _is_cancelled():
             raise
+        if loop.time() >= too_long.when():
+            raise too_late() from None
         raise Died(_went_away()) from None  # the call alone was: the server gave no sign of life
     finally:
+        too_long.cancel()
         if not has_ended:
             server.stop(order.door, order.request_id, order.tenant.cache_scope, order.tenant.name)
         call.cancel()  # no effect on a stream that has ended
