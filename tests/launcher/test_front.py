@@ -98,6 +98,10 @@ def is_over(front: Front, failures: list[LaunchFailed], pid: int) -> bool:
         return False
 
 
+def has_restarted(front: Front, restarts: int) -> bool:
+    return front.restarts == restarts and answer(front) is not None
+
+
 def test_it_is_told_its_server_and_answers_where_it_says(front: Front) -> None:
     assert front.url == f"http://127.0.0.1:{front.port}"
     assert answer(front) == f"here:1,here:2 {front.metrics_port}"
@@ -108,6 +112,17 @@ def test_one_that_dies_comes_back_on_the_same_port(front: Front, failures: list[
     os.kill(before, signal.SIGKILL)
     assert wait_for(lambda: front.restarts == 1 and answer(front) is not None)
     assert (front.port, front.pid != before, failures) == (port, True, [])
+
+
+def test_a_death_and_a_stop_do_not_wait_for_the_next_look(
+    deployment: Path, failures: list[LaunchFailed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proteus.launcher.front.WATCH_S", 3600)
+    with front_of(deployment, failures) as front:
+        for restarts in (1, 2):
+            os.kill(front.pid, signal.SIGKILL)
+            assert wait_for(partial(has_restarted, front, restarts))
+    assert not failures
 
 
 def test_one_whose_guardian_is_killed_goes_with_it_and_comes_back(front: Front, failures: list[LaunchFailed]) -> None:

@@ -6,7 +6,8 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -21,6 +22,7 @@ from proteus.launcher.health import (
     ROUND_S,
     TRITON_TIMEOUT_S,
     WORKERS,
+    Asking,
     Health,
     HealthServer,
     Observed,
@@ -65,13 +67,16 @@ class Triton:
     ready: set[str]
     asked: int = 0
 
-    def __call__(self, listening: Ports, model: str) -> bool:
+    def __call__(self, listening: Ports) -> AbstractContextManager[Callable[[str], bool]]:
+        return nullcontext(self.says)
+
+    def says(self, model: str) -> bool:
         self.asked += 1
         return model in self.ready
 
 
 def health(server: Observed, *ready: str) -> Health:
-    return Health(server, ask=Triton(set(ready)))
+    return Health(server, asking=Triton(set(ready)))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +104,7 @@ def test_no_model_is_called_ready_while_the_server_is_not() -> None:
 
 def test_triton_is_asked_twice_a_second_at_most_and_a_death_is_seen_between() -> None:
     now, server, triton = [100.0], Told(), Triton({"chat", "llm"})
-    asked = Health(server, ask=triton, clock=lambda: now[0])
+    asked = Health(server, asking=triton, clock=lambda: now[0])
     assert [asked.condition().ready for _ in range(50)] == [True] * 50
     assert triton.asked == 2
     server.not_ready = DIED
@@ -113,11 +118,11 @@ def test_triton_is_asked_twice_a_second_at_most_and_a_death_is_seen_between() ->
 def test_a_triton_that_hangs_is_not_asked_for_every_model() -> None:
     now = [100.0]
 
-    def hang(listening: Ports, model: str) -> bool:
+    def hang(model: str) -> bool:
         now[0] += TRITON_TIMEOUT_S
         return False
 
-    asked = Health(Told(models=tuple("abcdefgh")), ask=hang, clock=lambda: now[0])
+    asked = Health(Told(models=tuple("abcdefgh")), asking=lambda _: nullcontext(hang), clock=lambda: now[0])
     assert not asked.condition().ready
     assert now[0] - 100.0 <= ROUND_S + TRITON_TIMEOUT_S
 
@@ -133,6 +138,74 @@ class DiesMeanwhile(Told):
 def test_who_dies_while_triton_is_asked_is_not_ready() -> None:
     condition = health(DiesMeanwhile(), "chat", "llm").condition()
     assert (condition.ready, condition.reasons) == (False, (DIED,))
+
+
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+@contextmanager
+def answering(*answers: bytes) -> Iterator[tuple[Ports, list[int]]]:
+    """A Triton with these answers, that closes a connection whose answer is empty; and how many questions came over
+    each connection.
+    """
+    left, asked = list(answers), list[int]()
+
+    def serve() -> None:
+        while left:
+            connection, _ = listener.accept()
+            asked.append(0)
+            with connection:
+                while left and connection.recv(4096):
+                    asked[-1] += 1
+                    if not (answer := left.pop(0)):
+                        break
+                    connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield Ports(http=listener.getsockname()[1], grpc=1, metrics=1), asked
+        thread.join(10)
+
+
+def test_a_round_of_questions_takes_one_connection() -> None:
+    no = EMPTY.replace(b"200 OK", b"400 Bad Request")
+    with answering(EMPTY, no, EMPTY) as (listening, asked), Asking(listening) as is_ready:
+        assert [is_ready(model) for model in ("a", "b", "c")] == [True, False, True]
+    assert asked == [3]
+
+
+@pytest.mark.parametrize(
+    ("answer", "ready"),
+    [
+        (b"", False),
+        (b'HTTP/1.1 400 Bad Request\r\nContent-Length: 20\r\n\r\n{"error":"HTTP/1.1 200', False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", True),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n", True),
+        (b"ICY 200 OK\r\n\r\n", False),
+    ],
+    ids=["none", "no, and why", "a body", "chunks", "the last one here", "no HTTP"],
+)
+def test_a_connection_whose_next_bytes_may_be_anything_is_left(answer: bytes, ready: bool) -> None:
+    with answering(answer, EMPTY) as (listening, asked), Asking(listening) as is_ready:
+        assert [is_ready(model) for model in ("a", "b")] == [ready, True]
+    assert asked == [1, 1]
+
+
+def test_nobody_at_the_port_is_no() -> None:
+    with answering() as (listening, _):
+        pass
+    with Asking(listening) as is_ready:
+        assert not is_ready("a")
+
+
+def test_a_triton_that_takes_too_long_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proteus.launcher.health.TRITON_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with Asking(Ports(http=port, grpc=1, metrics=1)) as is_ready:
+            assert not is_ready("a")
 
 
 def test_a_server_that_was_never_started_is_alive_and_not_ready(tmp_path: Path) -> None:
@@ -282,7 +355,7 @@ def test_who_takes_too_long_is_told_so(served: HealthServer, monkeypatch: pytest
 
 def test_a_triton_that_hangs_keeps_nobody_from_hearing_that_the_launcher_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr("proteus.launcher.health.answers_ready", lambda listening, model: hangs.wait(5))
+    monkeypatch.setattr(Asking, "__call__", lambda self, model: hangs.wait(5))
     with HealthServer(Told(models=("llm",)), port=0) as server:
         asking = [socket.create_connection(address(server), timeout=5) for _ in range(3 * WORKERS)]
         try:

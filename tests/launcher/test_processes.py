@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
 
-from proteus.launcher.processes import is_alive, model_of, stubs_of
+from proteus.launcher.processes import Lives, is_alive, model_of, stubs_of, tell_of_end
 
 STUB = "/any/python/triton_python_backend_stub"
 
@@ -43,3 +46,53 @@ def test_zombie_is_not_alive() -> None:
         assert not is_alive(child.pid)
     assert not is_alive(child.pid)
     assert is_alive(os.getpid())
+
+
+def test_lives_says_what_is_alive_says_and_leaves_no_file_open() -> None:
+    lives, files = Lives(), os.listdir("/proc/self/fd")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert lives(child.pid)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert not lives(child.pid), "a zombie"
+    assert not lives(child.pid)
+    assert lives(os.getpid())
+    lives.forget()
+    assert (lives(child.pid), lives(os.getpid())) == (False, True)
+    lives.forget()
+    assert len(os.listdir("/proc/self/fd")) <= len(files)
+
+
+@pytest.fixture
+def children() -> Iterator[list[subprocess.Popen[bytes]]]:
+    started = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    yield started
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+def _no_pidfd(_pid: int) -> int:
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
+@pytest.mark.parametrize("kernel_tells", [True, False])
+def test_the_first_end_is_told(
+    children: list[subprocess.Popen[bytes]], kernel_tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernel_tells:
+        monkeypatch.setattr(os, "pidfd_open", _no_pidfd)
+    files, told = len(os.listdir("/proc/self/fd")), threading.Event()
+    tell_of_end([child.pid for child in children], told.set)
+    assert not told.wait(0.3)
+    children[1].kill()
+    assert told.wait(10)
+    assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_an_end_before_the_question_is_told_as_well(children: list[subprocess.Popen[bytes]]) -> None:
+    told = threading.Event()
+    children[1].kill()
+    children[1].wait()
+    tell_of_end([child.pid for child in children], told.set)
+    assert told.wait(10)

@@ -112,6 +112,15 @@ def test_killed_stub_brings_the_service_back_on_the_same_ports(toy: Server) -> N
     assert "a stub of 'add_one' died; restarting the server" in toy.log.read_text()
 
 
+def test_a_death_and_a_stop_do_not_wait_for_the_next_look(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proteus.launcher.server.WATCH_S", 3600)
+    with Server.for_repository(repository) as server:
+        for restarts in (1, 2):
+            os.kill(server.stub_pids()["add_one"][0], signal.SIGKILL)
+            server.wait_until_ready(timeout_s=10.0, restarts=restarts)
+        assert ask(server, 1.0) == 2.0
+
+
 def test_killed_server_process_brings_the_service_back(toy: Server) -> None:
     before = all_pids(toy)
     os.kill(toy.pid, signal.SIGKILL)

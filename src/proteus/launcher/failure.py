@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from proteus.errors import ProteusError
 
 
@@ -10,3 +12,9 @@ class LaunchFailed(ProteusError):
 
     code = "launch_failed"
     http_status = 503
+
+    @classmethod
+    def of_system(cls, error: OSError) -> Self:
+        return cls(
+            f"the server cannot be started ({error.strerror})", fix="give this machine or container what it lacks"
+        )

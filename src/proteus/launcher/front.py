@@ -25,12 +25,13 @@ from proteus.launcher import ports
 from proteus.launcher.failure import LaunchFailed
 from proteus.launcher.log import bound, read_from
 from proteus.launcher.process import ServerProcess
+from proteus.launcher.processes import tell_of_end
 from proteus.launcher.watch import RestartBudget, RestartPolicy
 from proteus.limits_gpu import LOOPBACK, MAX_PORT
 
 logger = logging.getLogger("proteus.launcher")
 POLL_S = 0.05
-WATCH_S = 0.2
+WATCH_S = 1.0  # between two looks; the kernel tells of a death at once
 START_S = 60.0  # until it listens
 READY_S = 10.0  # and sees its server
 END_S = 5.0  # beyond its own time: it tells those whom it ends, and writes its log of them
@@ -70,6 +71,7 @@ class Front:
         self.restarts = 0
         self.port, self.metrics_port = _free_ports(options.port, options.host)
         self._stopping = threading.Event()
+        self._look = threading.Event()  # for the watcher: it died, or all is to stop
         self._process: ServerProcess | None = None
         self._watcher: threading.Thread | None = None
 
@@ -130,7 +132,7 @@ class Front:
         nothing = f"proteus-gateway-{secrets.token_hex(8)}"  # it has neither a folder nor shared memory to leave
         line = [*options.program, "--deployment", str(options.deployment), "--host", options.host]
         line += ["--port", str(self.port), "--metrics-port", str(self.metrics_port), "--server", self._server]
-        return ServerProcess.start(
+        process = ServerProcess.start(
             line,
             environment=dict(os.environ if options.environment is None else options.environment),
             folder=Path(tempfile.gettempdir(), nothing),
@@ -138,6 +140,8 @@ class Front:
             log=self.log,
             grace_s=options.drain_s + END_S,
         )
+        tell_of_end([process.pid], self._look.set)
+        return process
 
     def _wait_until_ready(self, process: ServerProcess) -> None:
         began = monotonic()
@@ -167,9 +171,11 @@ class Front:
 
     def _keep_running(self) -> None:
         budget = RestartBudget(self._restart_policy)
-        while not self._stopping.wait(WATCH_S):
+        while not self._stopping.is_set():
             bound(self.log)
             if self._process is not None and self._process.is_alive():
+                self._look.wait(WATCH_S)
+                self._look.clear()
                 continue
             self._kill()
             delay_s = budget.take()
@@ -186,6 +192,7 @@ class Front:
 
     def _end_watch(self) -> None:
         self._stopping.set()
+        self._look.set()
         if self._watcher is not None:
             self._watcher.join()
             self._watcher = None

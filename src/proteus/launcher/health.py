@@ -6,19 +6,20 @@ is ready, from the moment a death is seen until the restart is over. Three paths
 
 from __future__ import annotations
 
-import http.client
 import json
+import re
 import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Protocol, Self
+from urllib.parse import quote
 
 from proteus import __version__
 from proteus.launcher.failure import LaunchFailed
@@ -36,8 +37,12 @@ MAX_HEAD_BYTES = 4096
 ASK_TRITON_S = 0.5  # between two rounds of questions to Triton, however many ask here
 TRITON_TIMEOUT_S = 1.0  # of one model
 ROUND_S = 2.0  # of all of them: those that are not asked by then are not ready
+END = b"\r\n\r\n"  # of a head
 PATHS = ("/", "/ready", "/live")
 METHODS = ("GET", "HEAD")
+OK = re.compile(rb"HTTP/1\.[01] 200[ \r]")
+EMPTY = re.compile(rb"(?i)\r\ncontent-length: *0\r\n")
+CLOSES = re.compile(rb"(?i)\r\nconnection: *close")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +53,6 @@ class Condition:
     live: bool
     reasons: tuple[str, ...]  # why it is not ready, or not alive
     models: Mapping[str, bool]
-    stubs: Mapping[str, int]  # living processes by model
-    restarts: int
-    version: str = __version__
 
 
 class Served(Protocol):
@@ -77,6 +79,48 @@ class Observed(Protocol):
     def count_stubs(self) -> Mapping[str, int]: ...
 
 
+class Asking:
+    """One round of questions at Triton's HTTP port, over one connection where Triton keeps it; a context manager."""
+
+    def __init__(self, listening: Ports) -> None:
+        self._address = listening.from_here, listening.http
+        self._connection: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def __call__(self, model: str) -> bool:
+        """Whether Triton says that it can serve this model."""
+        try:
+            if self._connection is None:
+                self._connection = socket.create_connection(self._address, TRITON_TIMEOUT_S)
+            head = self._exchange(self._connection, f"/v2/models/{quote(model)}/ready")
+        except OSError:
+            self._close()
+            return False
+        if not EMPTY.search(head) or CLOSES.search(head):
+            self._close()  # what would come next is not known to be the next answer
+        return OK.match(head) is not None
+
+    def _exchange(self, connection: socket.socket, path: str) -> bytes:
+        host, port = self._address
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        head = b""
+        while END not in head and len(head) <= MAX_HEAD_BYTES and (part := connection.recv(MAX_HEAD_BYTES)):
+            head += part
+        return head
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
 class Health:
     """The condition of a server. What Triton says is asked anew twice a second at most; deaths are seen at once."""
 
@@ -84,10 +128,10 @@ class Health:
         self,
         server: Observed,
         *,
-        ask: Callable[[Ports, str], bool] | None = None,
+        asking: Callable[[Ports], AbstractContextManager[Callable[[str], bool]]] = Asking,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._server, self._ask, self._clock = server, ask or answers_ready, clock
+        self._server, self._asking, self._clock = server, asking, clock
         self._lock = threading.Lock()
         self._models: dict[str, bool] = {}
         self._asked_at = -ASK_TRITON_S
@@ -101,35 +145,16 @@ class Health:
         # Somebody may have died while Triton was asked.
         late = server.why_not_ready() if not told else None
         reasons = told or ((late,) if late is not None else missing)
-        return Condition(
-            ready=not reasons,
-            live=dead is None,
-            reasons=reasons,
-            models=models,
-            stubs=server.count_stubs(),
-            restarts=server.restarts,
-        )
+        return Condition(ready=not reasons, live=dead is None, reasons=reasons, models=models)
 
     def _ready_models(self) -> dict[str, bool]:
         with self._lock:
             if self._clock() - self._asked_at >= ASK_TRITON_S:
-                names, listening = self._server.repository.model_names(), self._server.ports
-                last_s = self._clock() + ROUND_S
-                self._models = {name: self._clock() < last_s and self._ask(listening, name) for name in names}
+                names, last_s = self._server.repository.model_names(), self._clock() + ROUND_S
+                with self._asking(self._server.ports) as is_ready:
+                    self._models = {name: self._clock() < last_s and is_ready(name) for name in names}
                 self._asked_at = self._clock()
             return dict(self._models)
-
-
-def answers_ready(listening: Ports, model: str) -> bool:
-    """Whether Triton says at its HTTP port that it can serve this model."""
-    connection = http.client.HTTPConnection(listening.from_here, listening.http, timeout=TRITON_TIMEOUT_S)
-    try:
-        connection.request("GET", f"/v2/models/{model}/ready")
-        return connection.getresponse().status == HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 class HealthServer:
@@ -226,10 +251,15 @@ class HealthServer:
             with connection:
                 condition = self._health.condition()
                 whole = path == "/"
-                document = asdict(condition) if whole else {"ready": condition.ready, "reasons": condition.reasons}
+                document = self._whole(condition) if whole else {"ready": condition.ready, "reasons": condition.reasons}
                 _answer(connection, method, _status(condition.ready), document)
         finally:
             self._unanswered.release()
+
+    def _whole(self, condition: Condition) -> Mapping[str, object]:
+        """With what no probe decides by: to count stubs takes a look at every process of this machine."""
+        server = self._server
+        return {**asdict(condition), "stubs": server.count_stubs(), "restarts": server.restarts, "version": __version__}
 
 
 class _Requests:
@@ -288,7 +318,7 @@ class _Requests:
         except OSError:
             part = b""
         head += part
-        if part and b"\r\n\r\n" not in head and len(head) <= MAX_HEAD_BYTES:
+        if part and END not in head and len(head) <= MAX_HEAD_BYTES:
             self._heads[connection] = deadline, head
             return None
         self._leave(connection)
@@ -309,7 +339,7 @@ class _Requests:
 def _parse(head: bytes) -> tuple[str, str]:
     """Method and path without its query; both empty when this is no whole request."""
     words = head.partition(b"\r\n")[0].decode("ascii", errors="replace").split(" ")
-    if b"\r\n\r\n" not in head or len(words) != 3 or not words[2].startswith("HTTP/1."):
+    if END not in head or len(words) != 3 or not words[2].startswith("HTTP/1."):
         return "", ""
     return words[0], words[1].partition("?")[0]
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
+from time import sleep
 
 PROC = Path("/proc")
+STAT_BYTES = 1024  # more than the line has
+LOOK_S = 0.2  # between two looks, where the kernel does not tell
+ENDED = ("Z", "X")  # a zombie, and what it is for a moment after
 STUB = "triton_python_backend_stub"
 INSTANCE = re.compile(r"(?P<model>.+)_\d+_\d+")
 
@@ -13,7 +22,57 @@ INSTANCE = re.compile(r"(?P<model>.+)_\d+_\d+")
 def is_alive(pid: int) -> bool:
     """Whether the process exists and is no zombie."""
     fields = _stat(pid)
-    return fields is not None and fields[0] not in ("Z", "X")
+    return fields is not None and fields[0] not in ENDED
+
+
+class Lives:
+    """As `is_alive`, for who asks several times a second: the file of /proc is opened once, until `forget`."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+        self._lock = threading.Lock()  # a file that is closed while it is read may be another one by then
+
+    def __call__(self, pid: int) -> bool:
+        with self._lock:
+            try:
+                if pid not in self._files:
+                    # Of its first thread alone: the times of all of them would be added up for the whole process.
+                    self._files[pid] = os.open(f"{PROC}/{pid}/task/{pid}/stat", os.O_RDONLY)
+                line = os.pread(self._files[pid], STAT_BYTES, 0)
+            except OSError:  # there is no such process any more
+                return False
+        return line.rpartition(b") ")[2][:1].decode() not in ENDED
+
+    def forget(self) -> None:
+        """All of them: others follow."""
+        with self._lock:
+            while self._files:
+                os.close(self._files.popitem()[1])
+
+
+def tell_of_end(pids: Iterable[int], tell: Callable[[], None]) -> None:
+    """Calls `tell`, from a thread that lives until then, as soon as one of these processes has ended."""
+
+    def wait() -> None:
+        try:
+            _wait_for_end(watched)
+        except OSError:  # one is gone, or a kernel or sandbox does not know pidfd_open
+            while all(is_alive(pid) for pid in watched):
+                sleep(LOOK_S)
+        tell()
+
+    watched = tuple(pids)
+    threading.Thread(target=wait, name="proteus-end", daemon=True).start()
+
+
+def _wait_for_end(pids: Iterable[int]) -> None:
+    ended = select.poll()
+    with ExitStack() as files:
+        for pid in pids:
+            file = os.pidfd_open(pid)
+            files.callback(os.close, file)
+            ended.register(file, select.POLLIN)
+        ended.poll()
 
 
 def stubs_of(server_pid: int) -> dict[int, str]:
@@ -45,10 +104,14 @@ def model_of(command_line: list[str]) -> str | None:
 def _stat(pid: int) -> list[str] | None:
     """State, parent and the fields after; None when there is no such process."""
     try:
-        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+        file = os.open(f"{PROC}/{pid}/stat", os.O_RDONLY)
+        try:
+            line = os.read(file, STAT_BYTES)
+        finally:
+            os.close(file)
     except OSError:
         return None
-    return text.rpartition(")")[2].split()
+    return line.rpartition(b")")[2].decode().split()
 
 
 def _command_line(pid: int) -> list[str]:

@@ -27,6 +27,7 @@ from proteus.launcher.installation import Installation
 from proteus.launcher.log import bound, count_loaded, error_lines, read_from
 from proteus.launcher.ports import Ports
 from proteus.launcher.process import ServerProcess
+from proteus.launcher.processes import Lives, tell_of_end
 from proteus.launcher.repository import Options, Repository
 from proteus.launcher.surroundings import refuse_noexec, shared_memory_notes
 from proteus.launcher.tracing import OFF, Tracing
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("proteus.launcher")
 
 POLL_S = 0.05
-WATCH_S = 0.2
+WATCH_S = 1.0  # between two looks; the kernel tells of a death at once
 PORT_ATTEMPTS = 3
 PORT_TAKEN = "already in use"
 
@@ -86,10 +87,11 @@ class Server:
         self._folder: Path | None = None
         self._process: ServerProcess | None = None
         self._stubs: dict[int, str] = {}
+        self._lives = Lives()
         self._failure: LaunchFailed | None = None
         self._stopping, self._draining = threading.Event(), threading.Event()
-        self._ended = threading.Event()
-        self._ready = threading.Event()
+        self._look = threading.Event()  # for the watcher: somebody died, or it is to stop
+        self._ended, self._ready = threading.Event(), threading.Event()
         self._watcher: threading.Thread | None = None
 
     @classmethod
@@ -143,7 +145,7 @@ class Server:
             return "the server is draining"
         if not self._ready.is_set():
             return "the server is restarting" if self.restarts else "the server is starting"
-        return find_death(process.pid, self._stubs)
+        return find_death(process.pid, self._stubs, self._lives)
 
     def why_not_alive(self) -> str | None:
         """Why nobody would start this server again; None as long as it is looked after."""
@@ -193,6 +195,7 @@ class Server:
     def stop(self) -> None:
         """Stops the server and removes its processes, shared memory and folder; safe to call again."""
         self._stopping.set()
+        self._look.set()
         if self._watcher is not None:
             self._watcher.join()
             self._watcher = None
@@ -285,6 +288,7 @@ class Server:
         )
         self._wait_for_models(self._process, offset)
         self._ready.set()
+        tell_of_end([self._process.pid, *self._stubs], self._look.set)
 
     def _wait_for_models(self, process: ServerProcess, offset: int) -> None:
         started = monotonic()
@@ -322,11 +326,13 @@ class Server:
 
     def _keep_running(self) -> None:
         budget = RestartBudget(self._restart_policy)
-        while not self._stopping.wait(WATCH_S):
+        while not self._stopping.is_set():
             bound(self.log)
             process = self._running()
-            death = find_death(process.pid, self._stubs)
+            death = find_death(process.pid, self._stubs, self._lives)
             if death is None:
+                self._look.wait(WATCH_S)
+                self._look.clear()
                 continue
             self._ready.clear()
             self._note(f"{death}; restarting the server", warn=True)
@@ -346,7 +352,7 @@ class Server:
             try:
                 self._start_process()
             except (LaunchFailed, OSError) as failure:
-                reason = failure if isinstance(failure, LaunchFailed) else _of_system(failure)
+                reason = failure if isinstance(failure, LaunchFailed) else LaunchFailed.of_system(failure)
                 self._note(str(reason), warn=True)
                 self._kill_process()
             else:
@@ -362,12 +368,14 @@ class Server:
     def _kill_process(self) -> None:
         if self._process is not None:
             self._process.kill()
+        self._lives.forget()
 
     def _end_process(self) -> None:
         self._ready.clear()
         process, self._process = self._process, None
         if process is not None:
             process.stop()
+        self._lives.forget()
         if self._folder is not None:
             remove_folder(self._folder)
 
@@ -378,12 +386,6 @@ class Server:
             with suppress(OSError), self.log.open("a") as file:  # a full disk stops no restart
                 file.write(f"proteus {datetime.now(UTC):%m%d %H:%M:%S} {text}\n")
         self._console.print(text)
-
-
-def _of_system(error: OSError) -> LaunchFailed:
-    return LaunchFailed(
-        f"the server cannot be started ({error.strerror})", fix="give this machine or container what it lacks"
-    )
 
 
 def _answers_ready(listening: Ports) -> bool:
