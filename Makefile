@@ -90,7 +90,7 @@ types: $(DEV)  ## Check types
 	@$(BIN)/mypy
 
 test: lint types $(ORACLE) $(TOOLS)  ## Lint, types and all tests, with a real server; those without one JOBS=2 at a time
-	@$(BIN)/python -m pytest tests --ignore=tests/server -n $(JOBS) --dist loadfile --durations=15
+	@$(BIN)/python -m pytest tests --ignore=tests/server -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15
 	@$(BIN)/python -m pytest tests/server --durations=15
 
 test-fast: $(DEV)  ## Tests without server and oracle

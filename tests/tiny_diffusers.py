@@ -6,7 +6,9 @@ exporter's defaults by chance: widths, heads, factors, shifts and token counts a
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -290,3 +292,11 @@ def randomise(model: nn.Module, seed: int) -> None:
 def save(pipeline: Any, folder: Path) -> Path:
     pipeline.save_pretrained(folder)
     return folder
+
+
+KINDS: Mapping[str, Callable[[Path], Path]] = {
+    "sd15": sd15,
+    "sd21": functools.partial(sd15, prediction="v_prediction", latent_channels=8, tokens=48, demo_like=True),
+    "sd3": sd3,
+    "flux": flux,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 
-from export.__main__ import main
 from export.diffusion_checkpoint import Parts, load_parts, read_draw_checkpoint
 from export.diffusion_graphs import DrawShape
 from export.diffusion_parity import (
@@ -29,15 +29,6 @@ from tests import tiny_diffusers
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
-KINDS = {
-    "sd15": lambda folder: tiny_diffusers.sd15(folder),
-    "sd21": lambda folder: tiny_diffusers.sd15(
-        folder, prediction="v_prediction", latent_channels=8, tokens=48, demo_like=True
-    ),
-    "sd3": lambda folder: tiny_diffusers.sd3(folder),
-    "flux": lambda folder: tiny_diffusers.flux(folder),
-}
-
 
 @dataclass(frozen=True)
 class Exported:
@@ -51,15 +42,10 @@ class Exported:
         return self.out / "model_repository"
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+@pytest.fixture(scope="module", params=list(tiny_diffusers.KINDS))
+def exported(request: pytest.FixtureRequest, drawn_export: Callable[[str], tuple[Path, Path]]) -> Exported:
     """Made by the command itself."""
-    folder = tmp_path_factory.mktemp(request.param)
-    checkpoint = KINDS[request.param](folder / "checkpoint")
-    out = folder / "Drawn one"
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        assert main([str(checkpoint), "--out", str(out)]) == 0
+    checkpoint, out = drawn_export(request.param)
     parts = load_parts(read_draw_checkpoint(checkpoint))
     report = json.loads((out / "model_repository/denoiser/1/export.json").read_text())
     return Exported(out, report, parts, DrawShape.of(parts))

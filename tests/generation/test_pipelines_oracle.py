@@ -6,6 +6,7 @@ All settings of a checkpoint are drawn at once, so that each is also among other
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -14,12 +15,13 @@ from typing import Any
 
 import diffusers
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
 
-from export.diffusion_repository import export_draw_checkpoint
 from proteus.deployment import Deployment
 from proteus.door.draw_text import PromptTokenizer
 from proteus.generation.engine import DenoiseEngine
@@ -27,7 +29,6 @@ from proteus.generation.noise import INITIAL, noise
 from proteus.generation.task import Condition, Floats, Settings
 from proteus.limits import SamplerName
 from proteus.manifest import DrawManifest
-from tests import tiny_diffusers
 from tests.generation.painters import Painter, engine_limits
 from tests.generation.reference import FLOW, VP
 from tests.generation.schedulers import SAMPLERS
@@ -37,11 +38,6 @@ TOLERANCE = 1e-4
 CALM = 0.25  # of random weights' predictions: the whole of them is so rough that float32 alone leads elsewhere
 PROMPT, NEGATIVE = "a red circle at the top left on a white background", "a green square"
 UNITS = (4, 3)  # width and height, in the smallest sides that the checkpoint has
-CHECKPOINTS: Mapping[str, Callable[[Path], Path]] = {
-    "sd15": tiny_diffusers.sd15,
-    "sd3": tiny_diffusers.sd3,
-    "flux": tiny_diffusers.flux,
-}
 DEMO = Path(__file__).parents[2] / "deployments" / "demo.toml"
 LAST_LAYERS = ("conv_out.", "proj_out.")
 
@@ -85,12 +81,15 @@ class Exported:
         return noise(settings.seed, settings.image_index, INITIAL, shape)
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_latents_are_those_of_diffusers_pipelines(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sd15", "sd3", "flux"])
+def test_latents_are_those_of_diffusers_pipelines(
+    kind: str, drawn_export: Callable[[str], tuple[Path, Path]], tmp_path: Path
+) -> None:
     torch.set_num_threads(1)
-    checkpoint = _calmed(CHECKPOINTS[name](tmp_path / "checkpoint"))
-    report = export_draw_checkpoint(checkpoint, tmp_path / "out")
-    _compare(checkpoint, Deployment.load(report.deployment))
+    copies = zip(drawn_export(kind), ("checkpoint", "out"), strict=True)
+    checkpoint, out = (Path(shutil.copytree(made, tmp_path / name)) for made, name in copies)
+    _calm(checkpoint, out / "model_repository" / "denoiser" / "1")
+    _compare(checkpoint, Deployment.load(out / "deployment.toml"))
 
 
 def test_latents_of_the_demo_are_those_of_its_pipeline() -> None:
@@ -107,18 +106,32 @@ def _compare(checkpoint: Path, deployment: Deployment) -> None:
         np.testing.assert_allclose(ours, reference(settings), rtol=0, atol=TOLERANCE, err_msg=str(settings))
 
 
-def _calmed(checkpoint: Path) -> Path:
-    """Published schedulers of this kind do not clip latents either, which is diffusers' default and rough as well."""
+def _calm(checkpoint: Path, exported: Path) -> None:
+    """Both alike. Published schedulers of this kind do not clip latents either, which is diffusers' default and rough
+    as well.
+    """
+    manifest = exported / "export.json"
     for path in checkpoint.glob("scheduler/*.json"):
         scheduler = json.loads(path.read_text())
         if scheduler["_class_name"] == "PNDMScheduler":
-            path.write_text(json.dumps(scheduler | {"clip_sample": False}))
+            scheduler["clip_sample"] = False
+            path.write_text(json.dumps(scheduler))
+            manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "scheduler": scheduler}))
     (path,) = (*checkpoint.glob("unet/*.safetensors"), *checkpoint.glob("transformer/*.safetensors"))
     weights = load_file(path)
-    last = {name: CALM * weight for name, weight in weights.items() if name.startswith(LAST_LAYERS)}
+    last = {name: weight for name, weight in weights.items() if name.startswith(LAST_LAYERS)}
     assert len(last) == 2
-    save_file(weights | last, path, metadata={"format": "pt"})
-    return checkpoint
+    save_file(weights | {name: CALM * weight for name, weight in last.items()}, path, metadata={"format": "pt"})
+    model = onnx.load(exported / "denoiser.onnx")
+    for weight in last.values():
+        (held,) = (one for one in model.graph.initializer if _is_of(numpy_helper.to_array(one), weight.numpy()))
+        held.CopyFrom(numpy_helper.from_array(np.float32(CALM) * numpy_helper.to_array(held), held.name))
+    onnx.save(model, exported / "denoiser.onnx")
+
+
+def _is_of(held: Floats, weight: Floats) -> bool:
+    """A graph may hold a matrix turned."""
+    return np.array_equal(held, weight) or np.array_equal(held, weight.T)
 
 
 def _drawn(exported: Exported) -> list[Floats]:
