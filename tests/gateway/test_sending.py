@@ -15,6 +15,7 @@ import pytest
 
 from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.routing import sending
+from proteus.gateway.run import in_a_loop
 from tests.client.peer import REPORT, Peer, event
 from tests.gateway.routing import ScriptedPeer, answer, order, peers, routing, visit
 
@@ -103,7 +104,10 @@ def stopped_peer() -> Iterator[tuple[str, Callable[[], None]]]:
 def test_an_answer_is_too_late_in_time_also_where_the_server_reads_nothing_any_more(
     stopped_peer: tuple[str, Callable[[], None]],
 ) -> None:
-    """gRPC itself tells that the time is over once all that it writes has gone out, or has failed after 20 s."""
+    """gRPC itself tells that the time is over once all that it writes has gone out, or has failed after 20 s.
+
+    So it does of the server's being told to stop, which the gateway's end waits for.
+    """
     url, stop = stopped_peer
 
     async def scenario() -> float:
@@ -116,6 +120,29 @@ def test_an_answer_is_too_late_in_time_also_where_the_server_reads_nothing_any_m
             with pytest.raises(AnswerTimeout):
                 async with aclosing(sent):
                     await anext(sent)
-            return time.monotonic() - begun_s
+        return time.monotonic() - begun_s
 
     assert asyncio.run(scenario()) < 10
+
+
+def says_nothing(_peer: Peer, _document: dict[str, Any], context: Any) -> Iterator[Any]:
+    while context.is_active():
+        time.sleep(0.005)
+    yield from ()
+
+
+def test_whose_time_is_over_is_told_so_whichever_clock_ends_it() -> None:
+    """On libuv the end of a timer may be a little after the time at which it rings, and one of no time has no end."""
+
+    async def scenario() -> None:
+        with peers(1) as (peer,):
+            async with routing(peer.url) as router:
+                peer.script = says_nothing
+                (server,) = router.servers_of("text")
+                for timeout_s in (*[0.02] * 40, 0.0003):
+                    sent = sending.messages_of(server, order(), timeout_s=timeout_s, traceparent="")
+                    with pytest.raises(AnswerTimeout):
+                        async with aclosing(sent):
+                            await anext(sent)
+
+    in_a_loop(scenario())

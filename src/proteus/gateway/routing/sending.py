@@ -59,8 +59,8 @@ async def messages_of(
     metadata = (("traceparent", traceparent),) if TRACEPARENT.fullmatch(traceparent) else ()
     call = server.stream(order.message, timeout=timeout_s, metadata=metadata)
     # gRPC tells the end of its time when what it writes has gone out; a server that hangs reads nothing.
-    loop = asyncio.get_running_loop()
-    too_long = loop.call_later(timeout_s, call.cancel)
+    took_too_long = asyncio.Event()
+    ending = asyncio.get_running_loop().call_later(timeout_s, _end, call, took_too_long)
     has_ended = False
     try:
         with server.calling(call):
@@ -79,14 +79,19 @@ async def messages_of(
     except asyncio.CancelledError:
         if _is_cancelled():
             raise
-        if loop.time() >= too_long.when():
+        if took_too_long.is_set():
             raise too_late() from None
         raise Died(_went_away()) from None  # the call alone was: the server gave no sign of life
     finally:
-        too_long.cancel()
+        ending.cancel()
         if not has_ended:
             server.stop(order.door, order.request_id, order.tenant.cache_scope, order.tenant.name)
         call.cancel()  # no effect on a stream that has ended
+
+
+def _end(call: Any, took_too_long: asyncio.Event) -> None:
+    took_too_long.set()
+    call.cancel()
 
 
 def _is_cancelled() -> bool:

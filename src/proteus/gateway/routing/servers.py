@@ -218,9 +218,10 @@ class TritonServer:
 
     async def _tell(self, request: Any) -> None:
         call = self.stream(request, timeout=STOP_S)
-        with suppress(grpc.RpcError):
-            async for _ in call:
-                pass
+        with suppress(grpc.RpcError, TimeoutError):
+            async with asyncio.timeout(STOP_S):  # gRPC tells the end of its time late where a server reads nothing
+                async for _ in call:
+                    pass
 
     def _now(self, told: Told) -> None:
         if told.ready is not self._up:
