@@ -7,10 +7,14 @@ product itself is tested in tests/server.
 from __future__ import annotations
 
 import json
+import signal
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -142,6 +146,20 @@ class Peer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
         if model == "draw":
             return draw_script(document)
         return _stop if "messages" not in document else SCRIPTS.get(_question(document), _answer)
+
+
+@contextmanager
+def peer_to_stop() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Address of a peer in a process of its own, and how to stop that process in the midst of anything."""
+    code = "from tests.client.peer import Peer; print(Peer().url, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), lambda: process.send_signal(signal.SIGSTOP)
+        finally:
+            process.kill()
 
 
 def _unknown_words(model: str) -> str:

@@ -26,7 +26,7 @@ from proteus.client import (
     Usage,
 )
 from proteus.clock import clock_name
-from tests.client.peer import CONTRACT, REFUSAL, REPORT, Peer
+from tests.client.peer import CONTRACT, REFUSAL, REPORT, Peer, peer_to_stop
 
 USAGE = Usage(text_tokens=9, visual_tokens=36, output_tokens=3, cached_tokens=8)
 
@@ -230,6 +230,20 @@ def test_a_timeout_stops_the_request_at_the_server(ask: Ask, peer: Peer) -> None
     with pytest.raises(TimedOut, match=r"in time: raise timeout_s = 0\.3"):
         ask(peer.url, "never end", timeout_s=0.3)
     assert peer.cancelled.wait(timeout=10)
+
+
+def test_a_timeout_is_kept_where_the_server_reads_nothing_any_more() -> None:
+    async def run(url: str, stop: Callable[[], None]) -> float:
+        async with AsyncClient(url) as client:
+            await client.ask("one")
+            stop()
+            begun_s = time.monotonic()
+            with pytest.raises(TimedOut, match=r"in time: raise timeout_s = 0\.5"):
+                await client.ask("x" * 30_000_000, timeout_s=0.5)
+            return time.monotonic() - begun_s
+
+    with peer_to_stop() as (url, stop):
+        assert asyncio.run(run(url, stop)) < 10
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "127.0.0.1", "", "a b:1"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
@@ -16,7 +13,7 @@ import pytest
 from proteus.gateway.errors import AnswerTimeout
 from proteus.gateway.routing import sending
 from proteus.gateway.run import in_a_loop
-from tests.client.peer import REPORT, Peer, event
+from tests.client.peer import REPORT, Peer, event, peer_to_stop
 from tests.gateway.routing import ScriptedPeer, answer, order, peers, routing, visit
 
 
@@ -87,30 +84,13 @@ def test_a_trace_that_begins_at_the_client_is_passed_on(sent: str, passed_on: bo
     assert asyncio.run(scenario()) == ([sent] if passed_on else [])
 
 
-@pytest.fixture
-def stopped_peer() -> Iterator[tuple[str, Callable[[], None]]]:
-    """Address of a peer in a process of its own, and how to stop that process in the midst of anything."""
-    code = "from tests.client.peer import Peer; print(Peer().url, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip(), lambda: process.send_signal(signal.SIGSTOP)
-        finally:
-            process.kill()
-
-
-def test_an_answer_is_too_late_in_time_also_where_the_server_reads_nothing_any_more(
-    stopped_peer: tuple[str, Callable[[], None]],
-) -> None:
+def test_an_answer_is_too_late_in_time_also_where_the_server_reads_nothing_any_more() -> None:
     """gRPC itself tells that the time is over once all that it writes has gone out, or has failed after 20 s.
 
     So it does of the server's being told to stop, which the gateway's end waits for.
     """
-    url, stop = stopped_peer
 
-    async def scenario() -> float:
+    async def scenario(url: str, stop: Callable[[], None]) -> float:
         async with routing(url) as router:
             assert await answer(router, order())
             stop()
@@ -122,7 +102,8 @@ def test_an_answer_is_too_late_in_time_also_where_the_server_reads_nothing_any_m
                     await anext(sent)
         return time.monotonic() - begun_s
 
-    assert asyncio.run(scenario()) < 10
+    with peer_to_stop() as (url, stop):
+        assert asyncio.run(scenario(url, stop)) < 10
 
 
 def says_nothing(_peer: Peer, _document: dict[str, Any], context: Any) -> Iterator[Any]:

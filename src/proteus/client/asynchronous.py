@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
@@ -11,7 +12,7 @@ import grpc
 import grpc.aio
 from tritonclient.grpc import service_pb2_grpc
 
-from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words, stream_of
+from proteus.client.channel import CHANNEL_OPTIONS, DEFAULT_URL, check_url, in_plain_words, stream_of, timed_out
 from proteus.client.contract import contract_request, read_response, whole_contract
 from proteus.client.draw_request import DrawOptions, build_draw
 from proteus.client.draw_response import DrawingBuilder
@@ -138,11 +139,20 @@ class AsyncClient:
         self, request: Any, timeout_s: float | None, reader: StreamReader[Item]
     ) -> AsyncGenerator[Item, None]:
         call = self._stream(request, timeout=timeout_s)
+        end_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         try:
-            async for message in call:
+            while (message := await self._next(call, timeout_s, end_s)) is not grpc.aio.EOF:
                 if (item := reader.add(message)) is not None:
                     yield item
-        except grpc.RpcError as error:
-            raise in_plain_words(error, self.url, timeout_s) from None
         finally:
             call.cancel()  # no effect on a stream that has ended
+
+    async def _next(self, call: Any, timeout_s: float | None, end_s: float | None) -> Any:
+        """gRPC tells the end of its time when what it writes has gone out; a server that hangs reads nothing."""
+        try:
+            async with asyncio.timeout_at(end_s):
+                return await call.read()
+        except grpc.RpcError as error:
+            raise in_plain_words(error, self.url, timeout_s) from None
+        except TimeoutError:
+            raise timed_out(self.url, timeout_s) from None

@@ -49,12 +49,16 @@ def was_never_connected(error: grpc.RpcError) -> bool:
     return status.code() is grpc.StatusCode.UNAVAILABLE and _NEVER_CONNECTED.search(status.details() or "") is not None
 
 
+def timed_out(url: str, timeout_s: float | None) -> TimedOut:
+    return TimedOut(f"no complete answer from {url} in time: raise timeout_s = {timeout_s} or ask for less")
+
+
 def in_plain_words(error: grpc.RpcError, url: str, timeout_s: float | None) -> ClientError:
     """What a broken call means to the caller."""
     status: Any = error
     code, details = status.code(), status.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return TimedOut(f"no complete answer from {url} in time: raise timeout_s = {timeout_s} or ask for less")
+        return timed_out(url, timeout_s)
     if was_never_connected(error):
         return ConnectionFailed(f"no server at {url}: start one with `proteus serve`")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):
