@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Iterator
+from time import monotonic, sleep
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -102,3 +103,25 @@ def test_what_a_model_on_a_gpu_answers_is_asked_for_in_host_memory(calls: Any, t
         assert await caller.call_decoupled(CONNECTOR, {}, nothing) == {"visual_tokens": "rows"}
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_call_that_outlives_its_loop_ends_without_a_word(
+    calls: Any, triton: Triton, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    monkeypatch.setattr(calls.pb_utils, "Logger", SimpleNamespace(log_error=lambda text: None), raising=False)
+
+    async def scenario() -> None:
+        left = asyncio.create_task(calls.Caller().call(CONNECTOR, {}, Context(parameters={})))
+        while not triton.running:
+            await asyncio.sleep(0.001)
+        left.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    triton.go_on.set()
+    until_s = monotonic() + 10
+    while not raised and not calls.THREADS._num_idle:
+        assert monotonic() < until_s
+        sleep(0.001)
+    assert not raised

@@ -25,8 +25,14 @@ class SlowRequest(triton.Request):
     def __init__(self) -> None:
         super().__init__({})
         self.asked, self.may_tell = threading.Event(), threading.Event()
+        self._asks: list[None] = []
+
+    @property
+    def num_asked(self) -> int:
+        return len(self._asks)
 
     def is_cancelled(self) -> bool:
+        self._asks.append(None)
         self.asked.set()
         assert self.may_tell.wait(10)
         return super().is_cancelled()
@@ -99,18 +105,81 @@ def test_the_last_response_waits_for_a_look_that_triton_would_crash_of(
     run(scenario())
 
 
-def test_the_last_response_waits_for_every_look(guard: Any) -> None:
+async def all_threads_wait_for(request: SlowRequest, responses: Any) -> list[asyncio.Task[bool]]:
+    looking = [asyncio.create_task(responses.has_left()) for _ in range(4)]  # twice as many as threads
+    while request.num_asked < 2:
+        await asyncio.sleep(0.001)
+    return looking
+
+
+def test_the_last_response_waits_for_every_look_that_has_begun_and_no_other_begins(guard: Any) -> None:
     async def scenario() -> None:
         request = SlowRequest()
         responses = guard.LoopResponses(request)
-        looking = [await asked_of(request, responses) for _ in range(4)]  # twice as many as threads
-        looking.pop().cancel()  # before it had a thread
+        *looking, last = await all_threads_wait_for(request, responses)
+        last.cancel()
         responses.send(ARRAYS, final=True)
+        assert not request.ended.is_set()
         request.may_tell.set()
         assert await asyncio.gather(*looking) == [False, False, False]
         while not request.ended.is_set():
             await asyncio.sleep(0.001)
-        assert request.answers == [ARRAYS]
+        assert (request.answers, request.num_asked, last.cancelled()) == ([ARRAYS], 2, True)
+
+    run(scenario())
+
+
+def test_the_last_response_does_not_wait_for_looks_at_others(guard: Any) -> None:
+    async def scenario() -> None:
+        other, request = SlowRequest(), SlowRequest()
+        looking = await all_threads_wait_for(other, guard.LoopResponses(other))
+        responses = guard.LoopResponses(request)
+        looking.append(asyncio.create_task(responses.has_left()))
+        await asyncio.sleep(0)
+        responses.send(ARRAYS, final=True)
+        assert (request.answers, request.ended.is_set()) == ([ARRAYS], True)
+        other.may_tell.set()
+        assert await asyncio.gather(*looking) == [False] * 5
+        assert request.num_asked == 0
+
+    run(scenario())
+
+
+def test_a_look_that_found_no_thread_is_not_made_up_for_after_the_end(
+    guard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        request = SlowRequest()
+        responses = guard.LoopResponses(request)
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError, match="new thread"):
+                await responses.has_left()
+        responses.close()
+        assert await guard.LoopResponses(triton.Request({})).has_left() is False
+        assert (request.num_asked, request.ended.is_set()) == (0, True)
+
+    run(scenario())
+
+
+def test_a_look_without_an_end_ends_the_process(guard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = []
+    monkeypatch.setattr(guard, "STANDSTILL_S", 0.01)
+    monkeypatch.setattr(guard, "end_process", lambda: ends.append(1))
+
+    async def scenario() -> None:
+        request = SlowRequest()
+        responses = guard.LoopResponses(request)
+        await asked_of(request, responses)
+        await asyncio.sleep(0.05)
+        assert not ends, "nobody waits for it yet"
+        responses.close()
+        while not ends:
+            await asyncio.sleep(0.001)
+        request.may_tell.set()
 
     run(scenario())
 

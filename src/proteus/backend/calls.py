@@ -10,6 +10,7 @@ import asyncio
 from asyncio import Future
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -101,7 +102,8 @@ def _begin(model: ModelSpec, answer: Callable[[], Outputs]) -> Future[Outputs]:
             told, outcome = done.set_exception, error
         except Exception as error:
             told, outcome = done.set_exception, _revived(model, str(error))
-        loop.call_soon_threadsafe(_end, done, told, outcome)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
+            loop.call_soon_threadsafe(_end, done, told, outcome)
 
     THREADS.begin(wait)
     return done

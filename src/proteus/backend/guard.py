@@ -7,7 +7,9 @@ error that is not ours is fixed; its traceback goes to the server's log only.
 from __future__ import annotations
 
 import asyncio
+import threading
 import traceback
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from proteus.backend.heartbeat import STANDSTILL_S, end_process
 from proteus.backend.tensors import Array, tensors
 from proteus.errors import InternalError, ProteusError, Unavailable
 
@@ -62,33 +65,48 @@ class Responses:
 
 class LoopResponses(Responses):
     """Of an event loop. The server takes up to 10 ms to say whether a client is there: a thread waits for it, and the
-    final response waits for that thread.
+    final response waits for that thread. A look that has no thread yet is not waited for, and does not begin any more.
     """
 
     def __init__(self, request: Any) -> None:
         super().__init__(request)
-        self._num_asking = 0
-        self._last: tuple[Any, ...] | None = None  # the final response, while it waits
+        self._lock = threading.Lock()
+        self._num_asking = 0  # looks that have begun
+        self._last: tuple[Any, ...] | None = None  # the final response, while it waits …
+        self._standstill: TimerHandle | None = None  # … and when it has waited for too long
 
     async def has_left(self) -> bool:
         """As `is_cancelled`."""
         if self._closed:
             return False
         loop = asyncio.get_running_loop()
-        asking = ASKING.submit(self._sender.is_cancelled)
-        self._num_asking += 1
-        asking.add_done_callback(lambda _: loop.call_soon_threadsafe(self._asked))
-        return bool(await asyncio.shield(asyncio.wrap_future(asking)))
+        return await loop.run_in_executor(ASKING, self._look, loop)
 
-    def _asked(self) -> None:
-        self._num_asking -= 1
+    def _look(self, loop: AbstractEventLoop) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._num_asking += 1
+        try:
+            return bool(self._sender.is_cancelled())
+        finally:
+            loop.call_soon_threadsafe(self._looked)
+
+    def _looked(self) -> None:
+        with self._lock:
+            self._num_asking -= 1
         if self._last is not None and not self._num_asking:
             last, self._last = self._last, None
+            if self._standstill is not None:
+                self._standstill.cancel()
             super()._send_last(*last)
 
     def _send_last(self, *last: Any) -> None:
-        if self._num_asking:
+        with self._lock:
+            is_looked_at = self._num_asking > 0  # none begins any more: it is closed
+        if is_looked_at:
             self._last = last
+            self._standstill = asyncio.get_running_loop().call_later(STANDSTILL_S, end_process)
         else:
             super()._send_last(*last)
 

@@ -63,10 +63,11 @@ class Listener:
 
     async def gone(self) -> None:
         """Returns when nobody wants the answer any more. Triton tells nothing of a cancel: it has to be asked."""
-        while not self._stopped.is_set():
+        while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s()):
                     await self._stopped.wait()
+                    return
             if await self._reply.has_left():
                 return
 
