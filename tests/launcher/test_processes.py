@@ -76,18 +76,28 @@ def _no_pidfd(_pid: int) -> int:
     raise OSError(errno.ENOSYS, "Function not implemented")
 
 
-@pytest.mark.parametrize("kernel_tells", [True, False])
+@pytest.mark.parametrize("unknown_to", ["", "the kernel", "Python, as it was built"])
 def test_the_first_end_is_told(
-    children: list[subprocess.Popen[bytes]], kernel_tells: bool, monkeypatch: pytest.MonkeyPatch
+    children: list[subprocess.Popen[bytes]], unknown_to: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not kernel_tells:
+    if unknown_to == "the kernel":
         monkeypatch.setattr(os, "pidfd_open", _no_pidfd)
+    elif unknown_to:
+        monkeypatch.delattr(os, "pidfd_open")
     files, told = len(os.listdir("/proc/self/fd")), threading.Event()
     tell_of_end([child.pid for child in children], told.set)
     assert not told.wait(0.3)
     children[1].kill()
     assert told.wait(10)
     assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_without_a_thread_the_end_is_not_told_and_nothing_else_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    tell_of_end([os.getpid()], lambda: None)
 
 
 def test_an_end_before_the_question_is_told_as_well(children: list[subprocess.Popen[bytes]]) -> None:

@@ -7,7 +7,7 @@ import re
 import select
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import sleep
 
@@ -51,18 +51,22 @@ class Lives:
 
 
 def tell_of_end(pids: Iterable[int], tell: Callable[[], None]) -> None:
-    """Calls `tell`, from a thread that lives until then, as soon as one of these processes has ended."""
+    """Calls `tell`, from a thread that lives until then, as soon as one of these processes has ended.
+
+    Never, where the system gives no thread: who needs to know looks once in a while beside.
+    """
 
     def wait() -> None:
         try:
             _wait_for_end(watched)
-        except OSError:  # one is gone, or a kernel or sandbox does not know pidfd_open
+        except (OSError, AttributeError):  # one is gone, or kernel, sandbox or this Python do not know pidfd_open
             while all(is_alive(pid) for pid in watched):
                 sleep(LOOK_S)
         tell()
 
     watched = tuple(pids)
-    threading.Thread(target=wait, name="proteus-end", daemon=True).start()
+    with suppress(RuntimeError):
+        threading.Thread(target=wait, name="proteus-end", daemon=True).start()
 
 
 def _wait_for_end(pids: Iterable[int]) -> None:
