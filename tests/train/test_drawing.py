@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +22,14 @@ pytestmark = pytest.mark.oracle
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
+def small() -> Iterator[None]:
+    """One thread; batches of 8 and 4 pictures, and 4 steps for a picture that is judged."""
     torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("export.train_draw.denoiser.BATCH", 8)
+        patch.setattr("export.train_draw.vae.BATCH", 4)
+        patch.setattr("export.train_draw.evaluate.STEPS", 4)
+        yield
 
 
 @pytest.fixture(scope="module")
