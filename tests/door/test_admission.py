@@ -323,7 +323,7 @@ def test_the_more_requests_are_open_the_less_often_each_client_is_looked_for() -
         looks = 0
 
         class Watched(Client):
-            async def has_left(self) -> bool:
+            def is_cancelled(self) -> bool:
                 nonlocal looks
                 looks += 1
                 return False

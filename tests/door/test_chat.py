@@ -128,7 +128,7 @@ class Client:
         if piece.report is not None:
             self.reports.append(json.loads(piece.report))
 
-    async def has_left(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self.gone
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from proteus.admission.figures import FIGURES
-from proteus.backend.guard import LoopResponses, responding
+from proteus.backend.guard import Responses, responding
 from proteus.backend.heartbeat import beat
+from proteus.backend.metrics import Metrics
 from proteus.backend.models import TritonFleet
 from proteus.backend.spans import Trace
 from proteus.backend.startup import hardware_of, load_deployment, loop_on_libuv
@@ -27,8 +28,8 @@ from proteus.limits import ImageLimits
 
 
 class Reply:
-    def __init__(self, responses: LoopResponses) -> None:
-        self.has_left = responses.has_left
+    def __init__(self, responses: Responses) -> None:
+        self.is_cancelled = responses.is_cancelled
         self._responses = responses
 
     def send(self, piece: Piece) -> None:
@@ -57,18 +58,23 @@ class TritonPythonModel:
         self.limits = deployment.image
         self.chat = Chat.from_deployment(deployment, TracedFleet(self.fleet))
         figures = (FIGURES, self.chat.figures), (ENCODER_CACHE_FIGURES, self.chat.cache_figures), *self.fleet.figures()
-        self.watch = Watch(CHAT.name, HISTOGRAMS, figures, tells_memory=True)
+        self.told = [(Metrics(rows), values) for rows, values in figures]
+        self.watch = Watch(CHAT.name, HISTOGRAMS, tells_memory=True)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
-        self.heart = self.heart or asyncio.create_task(beat(lambda: self.watch.tell(self.chat.observed)))
+        self.heart = self.heart or asyncio.create_task(beat(self.tell))
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
         watched = self.watch.request(request, self.chat.observed)
-        responses = LoopResponses(request)
-        with responding(responses), watched as (ending, trace):
+        with responding(request) as responses, watched as (ending, trace):
             await self.chat.answer(read_call(request, self.limits, ending, trace), Reply(responses))
+
+    def tell(self) -> None:
+        self.watch.tell(self.chat.observed)
+        for metrics, figures in self.told:
+            metrics.tell(figures())
 
     def finalize(self) -> None:
         for part in (self.watch, self.chat, self.fleet):

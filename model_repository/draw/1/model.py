@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from proteus.backend.draw_models import TritonDrawFleet
-from proteus.backend.guard import LoopResponses, responding
+from proteus.backend.guard import Responses, responding
 from proteus.backend.heartbeat import beat
+from proteus.backend.metrics import Metrics
 from proteus.backend.startup import load_deployment, loop_on_libuv
 from proteus.backend.tensors import from_bytes, from_text, read_context, read_string
 from proteus.backend.traced import TracedDrawFleet
@@ -23,8 +24,8 @@ from proteus.manifest import DrawManifest
 
 
 class Reply:
-    def __init__(self, responses: LoopResponses) -> None:
-        self.has_left = responses.has_left
+    def __init__(self, responses: Responses) -> None:
+        self.is_cancelled = responses.is_cancelled
         self._responses = responses
 
     def send(self, piece: DrawPiece) -> None:
@@ -44,21 +45,24 @@ class TritonPythonModel:
         deployment = load_deployment(args)
         self.fleet = TritonDrawFleet(DrawManifest.load(deployment.repository_path))
         self.draw = Draw.from_deployment(deployment, TracedDrawFleet(self.fleet))
-        figures = [(FIGURES, self.draw.figures)]
-        self.watch = Watch(DRAW.name, DRAW_HISTOGRAMS, figures, tells_memory=CHAT.name not in deployment.models)
+        self.metrics = Metrics(FIGURES)
+        self.watch = Watch(DRAW.name, DRAW_HISTOGRAMS, tells_memory=CHAT.name not in deployment.models)
         self.heart: asyncio.Task[None] | None = None
 
     async def execute(self, requests: list[Any]) -> None:
-        self.heart = self.heart or asyncio.create_task(beat(lambda: self.watch.tell(self.draw.observed)))
+        self.heart = self.heart or asyncio.create_task(beat(self.tell))
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
         watched = self.watch.request(request, self.draw.observed)
-        responses = LoopResponses(request)
-        with responding(responses), watched as (ending, trace):
+        with responding(request) as responses, watched as (ending, trace):
             context = read_context(request, trace)
             call = Call(document=read_string(request, "request"), context=context, ending=ending)
             await self.draw.answer(call, Reply(responses))
+
+    def tell(self) -> None:
+        self.watch.tell(self.draw.observed)
+        self.metrics.tell(self.draw.figures())
 
     def finalize(self) -> None:
         self.watch.close()

@@ -11,7 +11,7 @@ import faulthandler
 import logging
 import os
 import time
-from collections.abc import AsyncIterable, Callable
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 BEAT_S = 1.0
@@ -19,25 +19,18 @@ STANDSTILL_S = 10.0
 ENGINE_STANDSTILL_S = 120.0  # of one iteration, which on a large model may be a long prompt as a whole
 
 
-async def beat(at_each: Callable[[], AsyncIterable[None]]) -> None:
-    """Run for as long as the loop does, and `at_each` gets on: each of its items is a sign of life. The stacks of a
-    process that ends go to the server's log.
-    """
+async def beat(at_each: Callable[[], None]) -> None:
+    """Run for as long as the loop does; the stacks of a process that ends go to the server's log."""
     try:
         while True:
-            _live_on()
+            faulthandler.dump_traceback_later(STANDSTILL_S, exit=True)
             try:
-                async for _ in at_each():
-                    _live_on()
+                at_each()
             except Exception:  # whatever it is, the heart goes on
                 logging.getLogger(__name__).exception("what is done at each beat failed")
             await asyncio.sleep(BEAT_S)
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _live_on() -> None:
-    faulthandler.dump_traceback_later(STANDSTILL_S, exit=True)
 
 
 class Watched(Protocol):

@@ -72,11 +72,8 @@ class Values(Protocol):
         ...
 
 
-Change = tuple[Row, str, float]  # family, value of its label, its own value
-
-
 class Metrics:
-    """A family for each row; only what changed is sent to Triton. For one thread at a time.
+    """A family for each row; only what changed is sent to Triton. For one thread.
 
     Gauges that several processes tell show what the last one told, unless they add up.
     """
@@ -96,31 +93,22 @@ class Metrics:
 
     def tell(self, figures: Values) -> None:
         """Bring the metrics port up to `figures`; what Triton does not take is tried again with the next ones."""
-        self.send(self.changes(figures))
+        for row in self._rows:
+            for label, value in figures.values(row.name).items():
+                labels = {row.label: label} if row.label else {}
+                with suppress(pb_utils.TritonModelException):
+                    self._tell(row.name, labels, label, value, row.counts)
 
-    def changes(self, figures: Values) -> list[Change]:
-        """What `send` is to be given, in whatever thread."""
-        return [
-            (row, label, value)
-            for row in self._rows
-            for label, value in figures.values(row.name).items()
-            if self._told.get((row.name, label)) != value
-        ]
-
-    def send(self, changes: Sequence[Change]) -> None:
-        """To Triton, which takes half a millisecond for each."""
-        for row, label, value in changes:
-            with suppress(pb_utils.TritonModelException):
-                self._send(row, label, value)
-
-    def _send(self, row: Row, label: str, value: float) -> None:
-        key = row.name, label
+    def _tell(self, name: str, labels: Mapping[str, str], label: str, value: float, counts: bool) -> None:
+        key = name, label
+        before = self._told.get(key)
+        if before == value:
+            return
         metric = self._metrics.get(key)
         if metric is None:
-            labels = {row.label: label} if row.label else {}
-            metric = self._metrics[key] = self._families[row.name].Metric(labels=labels)
-        if row.counts or self._adds_up:
-            metric.increment(value - self._told.get(key, 0.0))
+            metric = self._metrics[key] = self._families[name].Metric(labels=dict(labels))
+        if counts or self._adds_up:
+            metric.increment(value - (before or 0.0))
         else:
             metric.set(value)
         self._told[key] = value

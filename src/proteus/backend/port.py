@@ -81,8 +81,7 @@ class Port(Generic[Task, News]):
 
     def serve(self, request: Any) -> None:
         """Begin to answer one request; every answer and error goes to the request's own responses."""
-        responses = Responses(request)
-        with responding(responses):
+        with responding(request) as responses:
             if _flag(request, "stop"):
                 self._engine.cancel(_key(request, "request_key"))
                 responses.close()

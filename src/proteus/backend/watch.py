@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from proteus.backend.memory import MEMORY_FIGURES, TELL_MEMORY_S, read_memory
-from proteus.backend.metrics import Distribution, Histograms, Metrics, Observed, Row, Telling, Values
+from proteus.backend.metrics import Distribution, Histograms, Metrics, Observed, Telling
 from proteus.backend.spans import Trace
 from proteus.backend.tracing import Ended, Tracing
 
-AT_ONCE = 256  # times told between two signs of life
-
-Told = tuple[Sequence[Row], Callable[[], Values]]  # families, and how to ask for their values
 Ending_co = TypeVar("Ending_co", bound=Ended, covariant=True)
 
 
@@ -32,12 +27,8 @@ class Observing(Protocol[Ending_co]):
 class Watch:
     """Of the door `model`. One door of a server tells the memory of all its models."""
 
-    def __init__(
-        self, model: str, histograms: Sequence[Distribution], figures: Sequence[Told], *, tells_memory: bool
-    ) -> None:
+    def __init__(self, model: str, histograms: Sequence[Distribution], *, tells_memory: bool) -> None:
         self._histograms = Histograms(histograms)
-        self._figures = [(Metrics(rows), values) for rows, values in figures]
-        self._telling = ThreadPoolExecutor(1, thread_name_prefix="telling")
         self._tracing = Tracing(model)
         self._memory = Telling(Metrics(MEMORY_FIGURES), read_memory, every_s=TELL_MEMORY_S) if tells_memory else None
 
@@ -47,25 +38,11 @@ class Watch:
         """One of Triton's requests, counted and, where Triton does it, traced."""
         return self._tracing.request(request, observing.request())
 
-    async def tell(self, observing: Observing[Ended]) -> AsyncIterator[None]:
-        """All that was observed since it was told last, and the figures as they are now; an item whenever it got on.
-
-        Triton takes half a millisecond for each: a thread waits for it, not the event loop.
-        """
-        loop = asyncio.get_running_loop()
-        changes = [(metrics, metrics.changes(values())) for metrics, values in self._figures]
-        observed = observing.take()
-        for first in range(0, len(observed), AT_ONCE):
-            some = observed[first : first + AT_ONCE]
-            lost = await loop.run_in_executor(self._telling, self._histograms.tell, some)
-            observing.dropped += lost  # not in one line: the door counts on while this waits
-            yield
-        for metrics, changed in changes:
-            await loop.run_in_executor(self._telling, metrics.send, changed)
-        yield
+    def tell(self, observing: Observing[Ended]) -> None:
+        """All that was observed since it was told last."""
+        observing.dropped += self._histograms.tell(observing.take())
 
     def close(self) -> None:
-        self._telling.shutdown()
         if self._memory is not None:
             self._memory.close()
         self._tracing.close()

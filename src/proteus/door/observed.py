@@ -20,7 +20,7 @@ from proteus.errors import InternalError, ProteusError, Unavailable
 from proteus.limits import LatencyClass
 from proteus.stages import Times
 
-MAX_WAITING = 4_096  # observations between two beats; one takes Triton half a millisecond
+MAX_WAITING = 4_096  # observations between two beats; one takes Triton some 10 µs
 MAX_SIZES = 32  # of drawings, told apart; all others are OTHER
 NONE, MIXED, OTHER = "none", "mixed", "other"
 KIND = ("modality", "size", "tier", "latency_class")

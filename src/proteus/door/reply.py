@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 CANCEL_POLL_S = 0.1  # between two looks whether a client is still there …
-POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one is a question to the server
+POLLS_PER_S = 640  # … and no more looks than these at all clients together: each one stops the event loop
 Done = TypeVar("Done")
 
 
@@ -34,7 +34,7 @@ class DrawPiece:
 
 
 class Waiting(Protocol):
-    async def has_left(self) -> bool: ...
+    def is_cancelled(self) -> bool: ...
 
 
 class Reply(Waiting, Protocol):
@@ -63,12 +63,11 @@ class Listener:
 
     async def gone(self) -> None:
         """Returns when nobody wants the answer any more. Triton tells nothing of a cancel: it has to be asked."""
-        while True:
+        while not self._stopped.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_s()):
                     await self._stopped.wait()
-                    return
-            if await self._reply.has_left():
+            if self._reply.is_cancelled():
                 return
 
     async def unless_gone(self, work: Coroutine[Any, Any, Done]) -> Done | None:
