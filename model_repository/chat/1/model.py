@@ -67,8 +67,7 @@ class TritonPythonModel:
         await asyncio.gather(*(self.answer(request) for request in requests))
 
     async def answer(self, request: Any) -> None:
-        watched = self.watch.request(request, self.chat.observed)
-        with responding(request) as responses, watched as (ending, trace):
+        with responding(request) as responses, self.watch.request(request, self.chat.observed) as (ending, trace):
             await self.chat.answer(read_call(request, self.limits, ending, trace), Reply(responses))
 
     def tell(self) -> None:
