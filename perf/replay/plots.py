@@ -113,6 +113,7 @@ def _firsts_ms(results: Sequence[Result], modality: str) -> Iterator[float]:
 def _over_time(results: Sequence[Result]) -> Figure:
     """Above: who got a first token, and who did not. Below: what arrived in each second."""
     figure, (axis, arrivals) = _figure(2, sharex=True, height_ratios=(4, 1))
+    axis.set(yscale="log", ylabel="ms")  # before there is one value alone, which a linear axis may have no room around
     for modality in MODALITIES:
         shown = [one for one in results if one.is_ok and one.modality == modality and one.to_first_ms]
         if shown:
@@ -126,7 +127,6 @@ def _over_time(results: Sequence[Result]) -> Figure:
         if chosen:
             moments_s = [one.arrival_s for one in chosen]
             axis.scatter(moments_s, [one.to_end_ms for one in chosen], s=14, marker="x", label=label, color=colour)
-    axis.set(yscale="log", ylabel="ms")
     _plain(axis.yaxis)
     _legend(axis)
     if results:

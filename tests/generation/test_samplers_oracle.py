@@ -13,7 +13,7 @@ from proteus.manifest import Prediction
 from tests.generation.schedulers import DEMO, PUBLISHED, SAMPLERS, SD3, SD15, Case, draw, random_noise
 
 pytestmark = pytest.mark.oracle
-TOLERANCE = 1e-5  # of the largest latent; 5e-6 was the most seen
+TOLERANCE = 2e-5  # of the largest latent, by the CPU: 1.1e-5 was the most seen. Rounding to float32 moves both by 1e-4
 SPACINGS = ("linspace", "leading", "trailing")
 PREDICTIONS: tuple[Prediction, ...] = ("epsilon", "v_prediction", "sample")
 
