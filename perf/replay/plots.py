@@ -93,12 +93,13 @@ def _figure(rows: int = 1, **options: Any) -> tuple[Figure, Any]:
 
 def _cdf(results: Sequence[Result]) -> Figure:
     figure, axis = _figure()
+    seen_ms = [ms for modality in MODALITIES for ms in _firsts_ms(results, modality)]
+    axis.set(xscale="log", xlabel="ms", xlim=_around(seen_ms), ylim=(0, 1.02))
     for modality in MODALITIES:
         firsts_ms = sorted(_firsts_ms(results, modality))
         if firsts_ms:
             shares = [number / len(firsts_ms) for number in range(len(firsts_ms) + 1)]
             axis.step([firsts_ms[0], *firsts_ms], shares, where="post", label=modality, color=COLOURS[modality])
-    axis.set(xscale="log", xlabel="ms", ylim=(0, 1.02))
     _plain(axis.xaxis)
     _legend(axis)
     return figure
@@ -113,7 +114,8 @@ def _firsts_ms(results: Sequence[Result], modality: str) -> Iterator[float]:
 def _over_time(results: Sequence[Result]) -> Figure:
     """Above: who got a first token, and who did not. Below: what arrived in each second."""
     figure, (axis, arrivals) = _figure(2, sharex=True, height_ratios=(4, 1))
-    axis.set(yscale="log", ylabel="ms")  # before there is one value alone, which a linear axis may have no room around
+    seen_ms = [one.to_first_ms if one.is_ok and one.to_first_ms else one.to_end_ms for one in results]
+    axis.set(yscale="log", ylabel="ms", ylim=_around(seen_ms))
     for modality in MODALITIES:
         shown = [one for one in results if one.is_ok and one.modality == modality and one.to_first_ms]
         if shown:
@@ -169,6 +171,12 @@ def _stages(stages_ms: Mapping[str, Mapping[str, float]]) -> Figure:
     axis.set_ylim(-0.8, max(2, len(names)) - 0.2)
     _legend(axis)
     return figure
+
+
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    """Limits of a logarithmic axis. Matplotlib's own leave some values, such as 100.00000000000009 alone, no room."""
+    drawn = [value for value in values if value > 0]
+    return (min(drawn) / 1.3, max(drawn) * 1.3) if drawn else (1.0, 1_000.0)
 
 
 def _plain(axis: Any) -> None:
