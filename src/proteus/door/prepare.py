@@ -96,7 +96,9 @@ class Preparation:
         fetched = await self._fetched(parsed, seat, timeline)
         if _is_small(parsed):
             return self._plan(parsed, (), timeline)
-        return await in_thread(self._threads(parsed), lambda: self._planned(parsed, fetched, timeline))
+        return await in_thread(
+            self._threads(parsed), lambda: self._plan(parsed, self._read(parsed, fetched, timeline), timeline)
+        )
 
     async def pictures(self, parsed: Parsed, seat: Seat, timeline: Timeline) -> tuple[Picture, ...]:
         """The first half of `prepare`: which tiers they are to have may be decided when their sizes are known."""
@@ -143,9 +145,6 @@ class Preparation:
             return await self._fetcher.fetch(url)
         except ProteusError as error:
             raise error.about(f"picture {number}") from error
-
-    def _planned(self, parsed: Parsed, fetched: Mapping[str, bytes], timeline: Timeline) -> Prepared:
-        return self._plan(parsed, self._read(parsed, fetched, timeline), timeline)
 
     def _threads(self, parsed: Parsed) -> ThreadPoolExecutor:
         return self._for_media if parsed.places else self._for_text

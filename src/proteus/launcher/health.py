@@ -7,7 +7,6 @@ is ready, from the moment a death is seen until the restart is over. Three paths
 from __future__ import annotations
 
 import json
-import re
 import selectors
 import socket
 import threading
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Protocol, Self
@@ -40,9 +40,6 @@ ROUND_S = 2.0  # of all of them: those that are not asked by then are not ready
 END = b"\r\n\r\n"  # of a head
 PATHS = ("/", "/ready", "/live")
 METHODS = ("GET", "HEAD")
-OK = re.compile(rb"HTTP/1\.[01] 200[ \r]")
-EMPTY = re.compile(rb"(?i)\r\ncontent-length: *0\r\n")
-CLOSES = re.compile(rb"(?i)\r\nconnection: *close")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +80,7 @@ class Asking:
     """One round of questions at Triton's HTTP port, over one connection where Triton keeps it; a context manager."""
 
     def __init__(self, listening: Ports) -> None:
-        self._address = listening.from_here, listening.http
-        self._connection: socket.socket | None = None
+        self._connection = HTTPConnection(listening.from_here, listening.http, timeout=TRITON_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -92,33 +88,21 @@ class Asking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._connection.close()
 
     def __call__(self, model: str) -> bool:
         """Whether Triton says that it can serve this model."""
         try:
-            if self._connection is None:
-                self._connection = socket.create_connection(self._address, TRITON_TIMEOUT_S)
-            head = self._exchange(self._connection, f"/v2/models/{quote(model)}/ready")
-        except OSError:
-            self._close()
+            self._connection.request("GET", f"/v2/models/{quote(model)}/ready")
+            answer = self._connection.getresponse()
+        except (OSError, HTTPException):
+            self._connection.close()  # the next question opens it anew
             return False
-        if not EMPTY.search(head) or CLOSES.search(head):
-            self._close()  # what would come next is not known to be the next answer
-        return OK.match(head) is not None
-
-    def _exchange(self, connection: socket.socket, path: str) -> bytes:
-        host, port = self._address
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-        head = b""
-        while END not in head and len(head) <= MAX_HEAD_BYTES and (part := connection.recv(MAX_HEAD_BYTES)):
-            head += part
-        return head
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if answer.length == 0:
+            answer.read()
+        else:
+            self._connection.close()  # a body may have no end: nobody reads it
+        return answer.status == HTTPStatus.OK
 
 
 class Health:
