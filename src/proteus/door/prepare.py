@@ -243,11 +243,8 @@ def _messages(request: ChatRequest) -> list[Message]:
     """The conversation in the language room's words; pictures numbered in order."""
     messages, pictures = [], 0
     for message in request.messages:
-        if isinstance(message.content, str):
-            messages.append(Message(message.role, (TextPart(message.content),)))
-            continue
         parts: list[TextPart | PicturePart] = []
-        for part in message.content:
+        for part in message.parts():
             if isinstance(part, AnyPicture):
                 parts.append(PicturePart(pictures))
                 pictures += 1

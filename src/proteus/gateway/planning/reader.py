@@ -5,7 +5,7 @@ ChatRequest → Parsed → (Fetcher) → Prepared → Reading → Order. Picture
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from proteus.cost.price import Price, Used, price
 from proteus.deployment import Deployment
 from proteus.door.pictures import Picture, Source, accept
 from proteus.door.prepare import Parsed, Preparation, Prepared
-from proteus.door.request import AnyPicture, ChatMessage, ChatRequest
+from proteus.door.request import AnyPicture, ChatRequest
 from proteus.door.seats import Seat
 from proteus.errors import InvalidRequest
 from proteus.families.llava import LlavaFamily
@@ -25,7 +25,6 @@ from proteus.gateway.order import Order, Visit, left_ms
 from proteus.gateway.planning.auto import Decision
 from proteus.language.kv_slots import KV_VALUE_BYTES
 from proteus.language.prompt import Prompt, PromptRenderer
-from proteus.limits import TierName
 from proteus.limits_gateway import PoolName, Prices
 from proteus.manifest import MANIFEST, Manifest
 from proteus.media.fetch import Fetcher
@@ -173,15 +172,15 @@ def _order(reading: Reading, visit: Visit) -> Order:
 def _messages(prepared: Prepared) -> list[dict[str, Any]]:
     """Texts as they are; each picture is taken from those beside the document, in its tier."""
     tiers = iter(picture.tier for picture in prepared.pictures)
-    return [{"role": message.role, "content": _parts(message, tiers)} for message in prepared.request.messages]
-
-
-def _parts(message: ChatMessage, tiers: Iterator[TierName]) -> list[dict[str, Any]]:
-    if isinstance(message.content, str):
-        return [{"type": "text", "text": message.content}]
     return [
-        {"type": "image", "detail": next(tiers)}
-        if isinstance(part, AnyPicture)
-        else {"type": "text", "text": part.text}
-        for part in message.content
+        {
+            "role": message.role,
+            "content": [
+                {"type": "image", "detail": next(tiers)}
+                if isinstance(part, AnyPicture)
+                else {"type": "text", "text": part.text}
+                for part in message.parts()
+            ],
+        }
+        for message in prepared.request.messages
     ]
